@@ -1,0 +1,36 @@
+// What makes a backbone a decision model: readout, temperature, prompt wrapper, limits and identity. Read from
+// decision.json (format qwen35-decision/1, weights in readout.safetensors) or from the older open_jev_export.json.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace openjev {
+
+enum class ReadoutKind : std::uint8_t { kScalar, kLetters };
+
+struct Identity {
+  std::string id, revision;  // empty when the file does not say
+};
+
+struct Manifest {
+  std::string format;
+  Identity base, checkpoint;
+  ReadoutKind readout = ReadoutKind::kScalar;
+  double temperature = 1.0;                // scalar: > 0; letters: 1
+  std::vector<std::int32_t> token_ids;     // letters: the option tokens, in order
+  std::string prompt_prefix, prompt_suffix;
+  bool strip = true;
+  std::int32_t max_length = 0;             // tokens of one prompt
+  std::int32_t outputs = 0;                // k: 1 for scalar, letters.size() for letters
+  std::vector<float> weight;               // [outputs, hidden_size]
+  std::vector<float> bias;                 // [outputs] or empty
+};
+
+// `hidden_size` is what the weight must match. Throws kBadCheckpoint; a folder with neither file is refused, so a plain
+// base model is never scored by mistake. Files that decision.json lists must exist with the size it gives.
+Manifest read_manifest(const std::filesystem::path& folder, std::int32_t hidden_size);
+
+}  // namespace openjev

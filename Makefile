@@ -1,0 +1,59 @@
+# Every target sets up what it needs in a virtual environment of its own; PYTHON names the interpreter to start from.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+NATIVE := pyproject.toml CMakeLists.txt $(wildcard cmake/*) $(shell find cpp cuda -type f)
+CPP_FORMATTED = $(shell git ls-files 'cpp/*.h' 'cpp/*.cc' 'cuda/*.h' 'cuda/*.cc' 'cuda/*.cu' 'cuda/*.cuh' 'tests/*.cc' 'bench/*.cc')
+
+.PHONY: build serve test lint format parity wheel clean
+
+build: $(VENV)/.built
+
+serve: $(VENV)/.built
+	$(BIN)/openjev serve
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.test $(VENV)/.lint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(CPP_FORMATTED)
+
+format: $(VENV)/.lint
+	$(BIN)/ruff check --fix . && $(BIN)/ruff format . && $(BIN)/clang-format -i $(CPP_FORMATTED)
+
+# Live comparison with Transformers on torch CPU, in an environment apart: neither is ever a dependency.
+parity: .venv-parity/.parity
+	.venv-parity/bin/python -m pytest tests/parity
+
+wheel: $(VENV)/.tools
+	$(PIP) wheel --no-deps --no-build-isolation -w dist .
+
+clean:
+	rm -rf build dist
+
+$(VENV)/.tools:
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -q "pip>=24" "scikit-build-core>=0.11" "pybind11>=3.0" "nlohmann-json==3.12.0" "cmake>=3.26" ninja
+	@touch $@
+
+# Editable: Python sources are used in place, native sources are rebuilt into build/ by this rule.
+$(VENV)/.built: $(VENV)/.tools $(NATIVE)
+	PATH="$(abspath $(BIN)):$$PATH" $(PIP) install -q --no-build-isolation -e ".[server]"
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.built
+	$(PIP) install -q --no-build-isolation -e ".[test]"
+	@touch $@
+
+$(VENV)/.lint: $(VENV)/.tools
+	$(PIP) install -q clang-format==23.1.5 mypy==2.4.1 ruff==0.17.6
+	@touch $@
+
+.venv-parity/.parity: $(NATIVE) tests/parity/requirements.txt
+	$(MAKE) build VENV=.venv-parity
+	.venv-parity/bin/python -m pip --disable-pip-version-check install -q -r tests/parity/requirements.txt
+	@touch $@

@@ -20,7 +20,7 @@ _METADATA = "openjev.setting"
 
 
 class SettingError(ValueError):
-    """A setting has a value that is not allowed; the message names flag or variable, value and what is allowed."""
+    """A setting has a value that is not allowed; the message names its source, the value, what is allowed."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Setting:
 
     `parse` turns the text of a flag or variable into the value and raises ValueError for a text that is not
     `allowed`. A `switch` is a flag without a value that also exists as `--no-...`; a `repeatable` flag may be
-    given several times and its variable holds values separated by commas. A `secret` value is never repeated in
-    a message.
+    given several times and its variable holds values separated by commas. A `secret` value is never repeated
+    in a message.
     """
 
     name: str

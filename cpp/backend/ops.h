@@ -46,7 +46,7 @@ struct DeltaInputsArgs {
   View beta_logit;                        // [R, Hv]
   View decay_logit;                       // [R, Hv]
   View tail;                              // [3, conv_channels] `mixed` of the three tokens before the roots; empty: zeros
-  View conv;                              // [conv_channels, 4] float32; tap 3 multiplies the current token
+  View conv;                              // [4, conv_channels] float32; tap 3 multiplies the current token
   View a_log, dt_bias;                    // [1, Hv] float32
   std::span<const std::int32_t> parent_row;
   View q, k;                              // out [R, Hk * dk], l2-normalized per head, q scaled by dk^-1/2
@@ -104,7 +104,7 @@ class Ops {
   // residual += update; out = rms_norm(residual)
   virtual void add_rms_norm(View residual, View update, View weight, float eps, View out) = 0;
 
-  // out = x W'^T, W' = rows [first, first + out.cols) of `weight`. `first` is a multiple of 16.
+  // out = x W'^T, W' = rows [first, first + out.cols) of `weight`. `first` is a multiple of 32.
   virtual void matmul(View x, const Matrix& weight, std::int64_t first, View out) = 0;
 
   // c = causal 4-tap depthwise convolution along parent rows; s = silu(c); q, k, v, beta and log decay from s.

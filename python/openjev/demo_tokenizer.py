@@ -53,8 +53,11 @@ SPECIAL_TOKENS = (
 
 TEXT = """\
 user
+
 assistant
+
 system
+
 Context:
 Question: Is the customer asking for a refund?
 Yes means: they want their money back
@@ -88,9 +91,9 @@ Rate the quality of the answer from low to high: wrong, partly right, mostly rig
 What should happen next: reply, wait for more information, escalate to a person, or close the ticket?
 
 A decision model reads a state and a question and gives a probability for each possible answer. A good
-probability is calibrated: of all the cases that get seventy percent, about seventy in a hundred turn out to be
-true. When the state says nothing about the question, the model should be unsure, and its numbers should show
-that. When two options mean the same, they share the probability. The order of the options should not matter.
+probability is calibrated: of all the cases that get seventy percent, about seventy in a hundred turn out
+to be true. When the state says nothing about the question, the model should be unsure, and its numbers should
+show that. When two options mean the same, they share the probability. The order of options should not matter.
 
 {"customer": "returning", "priority": "high", "items": [{"name": "lamp", "price": 40}], "note": null}
 {"type": "choice", "instructions": "Which label fits best?", "criteria": {"positive": null, "negative": null}}
@@ -108,8 +111,8 @@ https://example.com/orders/1024?page=2 support@example.com 2026-03-01 12:45 +49 
 def build_tokenizer() -> Tokenizer:
     """Trains the tokenizer on `TEXT`: the same text gives the same vocabulary, merges and ids each time.
 
-    Ids: first the 256 bytes in GPT-2's order (so "A" to "Z" are 32 to 57, as in Qwen3.5), then the merges, then
-    the special tokens.
+    Ids: first the 256 bytes in GPT-2's order (so "A" to "Z" are 32 to 57, as in Qwen3.5), then the merges,
+    then the special tokens.
     """
     tokenizer = Tokenizer(models.BPE(fuse_unk=False, byte_fallback=False))
     tokenizer.normalizer = normalizers.NFC()

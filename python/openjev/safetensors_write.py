@@ -22,7 +22,7 @@ _HEADER_ALIGNMENT = 8
 
 @dataclass(frozen=True)
 class TensorSource:
-    """A tensor to be written: name, dtype ("BF16" or "F32"), shape, and its values as flat blocks in row order.
+    """A tensor to be written: name, dtype ("BF16" or "F32"), shape, and the values as flat blocks of rows.
 
     A BF16 block is uint16 (bit patterns, see `to_bf16_bits`), an F32 block is float32.
     """

@@ -1,4 +1,4 @@
-"""Host time of one batch plan, on one core: `python bench/plan.py`. Prints a Markdown table, times in milliseconds."""
+"""Host time of one batch plan on one core, as a Markdown table in milliseconds: `python bench/plan.py`."""
 
 from __future__ import annotations
 

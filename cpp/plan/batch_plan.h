@@ -17,9 +17,9 @@ struct PlanOptions {
   std::int32_t vocab_size = 0;     // ids must lie in [0, vocab_size)
   std::int32_t max_length = 0;     // tokens of one sequence, prefix included; 0: no limit
   std::int32_t prefix_length = 0;  // tokens kept from an earlier pass; a multiple of kChunk
-  bool keep_end_state =
-      false;          // store the end state of the last segment too (one sequence only, whose
-                      // length is a multiple of kChunk): this is how a prefix is made
+  // Store the end state of the last segment too (one sequence only, whose length is a multiple of
+  // kChunk): this is how a prefix is made.
+  bool keep_end_state = false;
   bool share = true;  // false: no two sequences share a row, for comparisons
 };
 

@@ -1,10 +1,11 @@
-// What the operators see of a batch plan: counts, and index arrays in the backend's memory. The host builds it
-// (batch_plan.h); a backend only reads it.
+// What the operators see of a batch plan: counts, and index arrays in the backend's memory. The
+// host builds it (batch_plan.h); a backend only reads it.
 //
-// Rows are the nodes of the token trie of all sequences, in depth-first order: whatever acts on one token at a time
-// runs once per row. Chunks are 64 consecutive tokens of a path, starting at a depth that is a multiple of 64 (the
-// last one may be shorter). Segments are maximal unbranched chains of chunks. A kept prefix of `prefix_length` tokens
-// (a multiple of 64) precedes every root; its keys, values, states and convolution tail exist already.
+// Rows are the nodes of the token trie of all sequences, in depth-first order: whatever acts on one
+// token at a time runs once per row. Chunks are 64 consecutive tokens of a path, starting at a
+// depth that is a multiple of 64 (the last one may be shorter). Segments are maximal unbranched
+// chains of chunks. A kept prefix of `prefix_length` tokens (a multiple of 64) precedes every root;
+// its keys, values, states and convolution tail exist already.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@ struct Segment {
   std::int32_t end_state;    // slot to store the state after the last chunk in; -1: nobody reads it
 };
 
-// Queries `query` ... `query + count - 1` (rows of the query and output matrices) stand at offsets `offset` ...
-// `offset + count - 1` of chunk `chunk`.
+// Queries `query` ... `query + count - 1` (rows of the query and output matrices) stand at offsets
+// `offset` ... `offset + count - 1` of chunk `chunk`.
 struct QueryTile {
   std::int32_t chunk;
   std::int32_t offset;
@@ -44,16 +45,19 @@ struct PlanView {
 
   std::span<const std::int32_t> chunk_rows;    // [chunks * kChunk], -1 beyond the chunk's length
   std::span<const std::int32_t> chunk_length;  // [chunks], 1 to kChunk
-  std::span<const std::int32_t> chunk_owned;   // [chunks], first offset whose row this chunk writes; rows before it
-                                               // lie in an earlier chunk too, which writes them. Owned rows are
-                                               // consecutive: chunk_rows[c][o] = chunk_rows[c][owned] + (o - owned).
-  std::span<const std::int32_t> chunk_parent;  // [chunks], -1 at a root; a parent has kChunk rows and comes before
+  // [chunks], first offset whose row this chunk writes; rows before it lie in an earlier chunk too,
+  // which writes them. Owned rows are consecutive:
+  // chunk_rows[c][o] = chunk_rows[c][owned] + (o - owned).
+  std::span<const std::int32_t> chunk_owned;
+  // [chunks], -1 at a root; a parent has kChunk rows and comes before
+  std::span<const std::int32_t> chunk_parent;
 
-  std::span<const Segment> segments;           // by level: every parent lies in an earlier level
-  std::span<const std::int32_t> level_begin;   // [levels + 1] into segments; host memory on every backend
+  std::span<const Segment> segments;  // by level: every parent lies in an earlier level
+  // [levels + 1] into segments; host memory on every backend
+  std::span<const std::int32_t> level_begin;
 
-  std::span<const QueryTile> row_tiles;   // every row once, by the chunk that owns it; query = row
-  std::span<const QueryTile> leaf_tiles;  // one tile a leaf; query = index of the leaf
+  std::span<const QueryTile> row_tiles;    // every row once, by the chunk that owns it; query = row
+  std::span<const QueryTile> leaf_tiles;   // one tile a leaf; query = index of the leaf
   std::span<const std::int32_t> leaf_row;  // [leaves], in the order of the caller's sequences
 };
 

@@ -19,9 +19,8 @@ class TokenTrie {
     std::int32_t first_child = -1;
     std::int32_t last_child = -1;
     std::int32_t next_sibling = -1;
-    std::int32_t first_end =
-        -1;                   // a sequence that ends with this edge; next_end() names the others
-    std::int32_t branch = 0;  // key of the children, see edges_
+    std::int32_t first_end = -1;  // a sequence that ends with this edge, then next_end(it), ...
+    std::int32_t branch = 0;      // key of the children, see edges_
   };
 
   // Takes every sequence in turn, so that siblings stand in the order of first appearance.

@@ -28,8 +28,8 @@ class KnownCheckpoint:
     """One published checkpoint.
 
     `name` is what we serve it as; `aliases` are accepted as well, as are `checkpoint_id` and `base_id`. The
-    revisions are pinned: a folder that claims this id with others is refused. `family` names prompts and readout,
-    `temperature` is the published one (None: not used), `max_length` counts tokens of one prompt.
+    revisions are pinned: a folder that claims this id with others is refused. `family` names prompts and
+    readout, `temperature` is the published one (None: not used), `max_length` counts tokens of one prompt.
     """
 
     name: str
@@ -128,12 +128,13 @@ def resolve(name_or_path: str | Path) -> Path:
     row = find(name)
     if row is not None:
         raise CheckpointError(
-            f"{name}: known as {row.checkpoint_id}, but found no such folder. This version serves local export "
-            f"folders, allowed: the path of one with {EXPORT_FILES}"
+            f"{name}: known as {row.checkpoint_id}, but found no such folder. This version serves local "
+            f"export folders, allowed: the path of one with {EXPORT_FILES}"
         )
     known = ", ".join(["demo", *(row.name for row in CHECKPOINTS)])
     raise CheckpointError(
-        f"{name}: found neither a folder nor a known name, allowed: one of {known}, or a folder with {EXPORT_FILES}"
+        f"{name}: found neither a folder nor a known name, allowed: one of {known}, or a folder with "
+        f"{EXPORT_FILES}"
     )
 
 
@@ -152,7 +153,7 @@ def identify(manifest: Mapping[str, Any]) -> KnownCheckpoint | None:
 
 
 def check_identity(manifest: Mapping[str, Any], folder: str | Path) -> None:
-    """Refuses a folder that claims to be a known checkpoint but was made from other revisions than the pinned.
+    """Refuses a folder that claims to be a known checkpoint but has other revisions than the pinned ones.
 
     Weights merged onto another base load and answer, only wrongly; nothing later would notice. Raises
     CheckpointError with both revisions.

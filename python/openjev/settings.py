@@ -256,13 +256,19 @@ def add_arguments(parser: argparse.ArgumentParser, names: Iterable[str] | None =
             )
 
 
-def from_args(args: argparse.Namespace, environ: Mapping[str, str]) -> Settings:
+def from_args(
+    args: argparse.Namespace, environ: Mapping[str, str], names: Iterable[str] | None = None
+) -> Settings:
     """Settings from parsed flags (missing or None: not given) and the environment. Raises SettingError.
 
-    An empty variable counts as unset, so that `OPENJEV_PORT= openjev serve` takes the default.
+    Only `names` (all when None) are read, the others keep their defaults: a command does not fail on a
+    variable that it has no use for. An empty variable counts as unset, so `OPENJEV_PORT= openjev serve` works.
     """
+    wanted = None if names is None else set(names)
     values: dict[str, Any] = {}
     for setting in settings_table():
+        if wanted is not None and setting.name not in wanted:
+            continue
         given = getattr(args, setting.name, None)
         if given is not None:
             values[setting.name] = _from_flag(setting, given)

@@ -1,0 +1,180 @@
+"""The `openjev` command.
+
+Exit codes: 0 done, 1 a request, file, checkpoint or device was bad, 2 the command line was. Results go to
+standard output, everything else to standard error; both are UTF-8 whatever the locale says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import io
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
+
+from openjev import settings as settings_module
+from openjev.cli_decide import MODEL_SETTINGS, run_decide, run_score
+from openjev.cli_info import run_info
+from openjev.cli_input import InputError, UsageError
+from openjev.doctor import run_doctor, version
+from openjev.errors import OpenJevError
+from openjev.settings import SettingError, Settings
+
+Command = Callable[[argparse.Namespace, Settings], int]
+
+EXIT_DONE = 0
+EXIT_BAD = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = None) -> int:
+    """Runs one command and returns its exit code. `argv` is without the program's name."""
+    _use_utf8()
+    arguments = sys.argv[1:] if argv is None else argv
+    args = _parser().parse_args([_utf8(argument) for argument in arguments])
+    try:
+        names: Sequence[str] | None = args.settings
+        settings = settings_module.from_args(args, os.environ if environ is None else environ, names)
+        command: Command = args.command
+        code = command(args, settings)
+        sys.stdout.flush()
+        return code
+    except (SettingError, UsageError) as error:
+        return _fail(str(error), EXIT_USAGE)
+    except OpenJevError as error:
+        return _fail(str(error), EXIT_BAD)
+    except ImportError as error:
+        # Only the native library's absence is a fact about the machine; any other is a fault of ours.
+        if error.name != "openjev._runtime":
+            raise
+        return _fail(str(error), EXIT_BAD)
+    except BrokenPipeError:
+        # The reader of our output has left. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BAD
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+
+
+def _fail(message: str, code: int) -> int:
+    print("openjev: error: " + " ".join(message.split()), file=sys.stderr)
+    return code
+
+
+def _use_utf8() -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8", errors="strict")
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def _utf8(argument: str) -> str:
+    """The argument's bytes read as UTF-8: Python has decoded them with the locale's encoding."""
+    return os.fsencode(argument).decode("utf-8", "surrogateescape")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line, where argparse would print the usage as well."""
+        self.exit(EXIT_USAGE, f"{self.prog}: error: {message}; see {self.prog} --help\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="openjev", description="Serve and run open decision models.")
+    parser.add_argument("--version", action="version", version=f"openjev {version()}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True, parser_class=_Parser)
+
+    def add(name: str, command: Command, summary: str, example: str, names: Sequence[str] | None) -> _Parser:
+        sub: _Parser = commands.add_parser(
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            epilog="example:\n" + example,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        sub.set_defaults(command=command, settings=names)
+        return sub
+
+    _add_serve(add)
+    _add_decide(add)
+    _add_score(add)
+    _add_info(add)
+    add(
+        "doctor",
+        run_doctor,
+        "say what works on this machine and why the rest does not",
+        "  openjev doctor",
+        (),
+    )
+    return parser
+
+
+def _add_serve(add: Callable[..., _Parser]) -> None:
+    example = "  openjev serve --model ./open-jev-9b --port 8000"
+    sub = add("serve", _run_serve, "answer System One requests over HTTP", example, None)
+    settings_module.add_arguments(sub)
+
+
+def _add_decide(add: Callable[..., _Parser]) -> None:
+    example = (
+        "  openjev decide --state 'My parcel is late.' --noul 'Is the customer unhappy?'\n"
+        '  openjev decide --state @mail.txt --questions \'{"team": {"type": "choice",\n'
+        '      "instructions": "Who handles it?", "criteria": {"billing": null, "shipping": null}}}\''
+    )
+    sub = add("decide", run_decide, "answer questions about one state", example, MODEL_SETTINGS)
+    sub.add_argument(
+        "--state",
+        required=True,
+        metavar="TEXT|@FILE|-",
+        help="what is known: a text, a file (JSON when its name ends in .json) or standard input",
+    )
+    sub.add_argument(
+        "--questions",
+        metavar="JSON|@FILE",
+        help="the questions as in a request: an object of question id to question",
+    )
+    sub.add_argument(
+        "--noul",
+        action="append",
+        default=[],
+        metavar="TEXT",
+        help="a yes/no question, with the id q1, q2, ... (repeatable)",
+    )
+    settings_module.add_arguments(sub, MODEL_SETTINGS)
+
+
+def _add_score(add: Callable[..., _Parser]) -> None:
+    names = (*MODEL_SETTINGS, "batch_tokens")
+    example = "  openjev score requests.jsonl --out answers.jsonl"
+    sub = add("score", run_score, "answer a file of requests, one JSON object a line", example, names)
+    sub.add_argument(
+        "file", metavar="FILE.jsonl", help='rows {"id"?, "state", "questions"}; - reads standard input'
+    )
+    sub.add_argument(
+        "--out", metavar="FILE", help="where the answers go, in the order of the rows (default: stdout)"
+    )
+    settings_module.add_arguments(sub, names)
+
+
+def _add_info(add: Callable[..., _Parser]) -> None:
+    sub = add(
+        "info", run_info, "describe a checkpoint without loading it", "  openjev info ./open-jev-9b", ()
+    )
+    sub.add_argument(
+        "checkpoint", metavar="PATH|NAME", help="an export folder, or the name of a known checkpoint"
+    )
+    sub.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _run_serve(args: argparse.Namespace, settings: Settings) -> int:
+    """The server is an optional part above this package, so it is looked up by name and only here."""
+    try:
+        app = importlib.import_module("openjev_server.app")
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"serve: found no module {error.name}, needed: pip install 'openjev[server]'"
+        ) from None
+    return int(app.run(settings) or EXIT_DONE)

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from openjev.errors import Issue, RequestError, UnsupportedRequestError
-from openjev.json_value import Json, JsonFault, check_json, encodable, kind, quote, short
+from openjev.json_value import Json as Json
+from openjev.json_value import JsonFault, check_json, encodable, kind, quote, short
 
 Loc: TypeAlias = tuple[str | int, ...]
 

@@ -40,7 +40,7 @@ class Issue:
 
     def to_dict(self) -> dict[str, Any]:
         """The wire form: one entry of a 422 answer's ``detail`` list."""
-        wire: dict[str, Any] = {"loc": list(self.loc), "msg": self.msg, "type": self.type}
+        wire: dict[str, Any] = {"loc": [_clip(part) for part in self.loc], "msg": self.msg, "type": self.type}
         if self.input is not None:
             wire["input"] = self.input
         if self.ctx is not None:
@@ -48,8 +48,13 @@ class Issue:
         return wire
 
     def __str__(self) -> str:
-        path = ".".join(str(part) for part in self.loc[1:]) or "body"
+        path = ".".join(str(_clip(part)) for part in self.loc[1:]) or "body"
         return f"{path}: {self.msg}"
+
+
+def _clip(part: str | int) -> str | int:
+    """A name of the request may fill the whole body, and one issue of many repeats it."""
+    return part if isinstance(part, int) or len(part) <= 256 else part[:255] + "…"
 
 
 class RequestError(BadRequestError):

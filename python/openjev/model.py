@@ -1,0 +1,80 @@
+"""Opens a checkpoint: from a folder or name to a :class:`DecisionModel`, with the types that it hands out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+
+from openjev import checkpoints
+from openjev.contract import DEFAULT_LIMITS, Limits
+from openjev.decision_model import DecisionModel, Prepared, QuestionLike, RequestLike
+from openjev.errors import DeviceUnavailableError
+from openjev.model_info import ModelInfo
+from openjev.native import Engine, runtime
+from openjev.tokens import Tokenizer
+
+__all__ = ["DecisionModel", "Engine", "ModelInfo", "Prepared", "QuestionLike", "RequestLike", "load"]
+
+
+def load(
+    path: str | os.PathLike[str] = "demo",
+    *,
+    device: str = "auto",
+    threads: int = 0,
+    max_length: int = 0,
+    limits: Limits = DEFAULT_LIMITS,
+    accept_any_model: bool = False,
+    literal_special_tokens: bool = False,
+    share_prefixes: bool = True,
+    batch_tokens: int = 8192,
+    cpu_isa: str = "",
+    progress: Callable[[int, int, str], None] | None = None,
+) -> DecisionModel:
+    """Opens a checkpoint folder, or a known name such as "demo".
+
+    Args:
+        path: an export folder (``decision.json`` beside the weights), or a name of ``openjev.checkpoints``.
+        device: "auto" takes a GPU if one is usable and else "cpu".
+        threads: CPU threads; 0 for all cores. Answers do not depend on it.
+        literal_special_tokens: see :class:`openjev.tokens.Tokenizer`.
+        cpu_isa: instruction set of the CPU backend, for tests; empty for the best one here.
+        progress: called while weights load with (bytes done, bytes in all, what).
+
+    The other arguments are those of :class:`DecisionModel`.
+
+    Raises:
+        ImportError: there is no native library for this platform.
+        CheckpointError: the folder, a file or a tensor is missing or wrong.
+        DeviceUnavailableError, OutOfDeviceMemoryError: about ``device``.
+        LimitError: ``max_length`` exceeds the checkpoint's.
+    """
+    native = runtime()
+    folder = checkpoints.resolve(os.fspath(path))
+    manifest = native.read_manifest(str(folder))
+    checkpoints.check_identity(manifest, folder)
+    tokenizer = Tokenizer(folder, literal_special_tokens=literal_special_tokens)
+    engine = native.Engine(
+        str(folder),
+        device=_best_device(native.backends()) if device == "auto" else device,
+        threads=threads,
+        cpu_isa=cpu_isa,
+        progress=progress,
+    )
+    return DecisionModel(
+        engine,
+        tokenizer,
+        names=checkpoints.served_names(manifest),
+        demo=checkpoints.is_demo(manifest),
+        max_length=max_length,
+        limits=limits,
+        accept_any_model=accept_any_model,
+        share_prefixes=share_prefixes,
+        batch_tokens=batch_tokens,
+    )
+
+
+def _best_device(backends: Sequence[tuple[str, bool, str]]) -> str:
+    usable = [name for name, there, _ in backends if there]
+    if not usable:
+        raise DeviceUnavailableError(f"device: no backend is usable here, found {backends}")
+    return next((name for name in usable if name != "cpu"), "cpu")

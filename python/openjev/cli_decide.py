@@ -97,8 +97,9 @@ class _Row:
     error: str = ""
 
     @property
-    def tokens(self) -> int:
-        return 0 if self.prepared is None else len(self.prepared.tokens)
+    def cost(self) -> int:
+        """Token rows that the engine computes for it, at most."""
+        return 0 if self.prepared is None else self.prepared.rows
 
 
 def run_score(args: argparse.Namespace, settings: Settings) -> int:
@@ -140,15 +141,15 @@ def _rows(model: DecisionModel, data: bytes) -> Iterator[_Row]:
 
 
 def _batches(rows: Iterator[_Row], batch_tokens: int) -> Iterator[list[_Row]]:
-    """Runs of rows of at most `batch_tokens` prompt tokens; a row with more is a batch of its own."""
+    """Runs of rows that cost at most `batch_tokens` together; a row that costs more is a batch of its own."""
     batch: list[_Row] = []
-    tokens = 0
+    cost = 0
     for row in rows:
-        if batch and tokens + row.tokens > batch_tokens:
+        if batch and cost + row.cost > batch_tokens:
             yield batch
-            batch, tokens = [], 0
+            batch, cost = [], 0
         batch.append(row)
-        tokens += row.tokens
+        cost += row.cost
     if batch:
         yield batch
 

@@ -59,7 +59,7 @@ class Setting:
             return "on" if self.default else "off"
         if self.repeatable:
             return ",".join(self.default)
-        return str(self.default)
+        return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
 
 
 def _whole(minimum: int, maximum: int) -> tuple[str, Callable[[str], int]]:
@@ -262,7 +262,7 @@ def from_args(
     """Settings from parsed flags (missing or None: not given) and the environment. Raises SettingError.
 
     Only `names` (all when None) are read, the others keep their defaults: a command does not fail on a
-    variable that it has no use for. An empty variable counts as unset, so `OPENJEV_PORT= openjev serve` works.
+    variable that it has no use for. An empty variable counts as unset.
     """
     wanted = None if names is None else set(names)
     values: dict[str, Any] = {}

@@ -11,7 +11,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
-from openjev.checkpoints import resolve
 from openjev.cli_input import (
     InputError,
     UsageError,
@@ -24,7 +23,7 @@ from openjev.cli_input import (
     unreadable,
 )
 from openjev.errors import OpenJevError
-from openjev.progress import progress_bar
+from openjev.progress import load_progress, progress_bar
 from openjev.settings import Settings
 
 if TYPE_CHECKING:
@@ -44,14 +43,16 @@ def load_model(settings: Settings) -> DecisionModel:
     """The model of the settings. Says on stderr when its answers mean nothing."""
     from openjev.model import load
 
-    model = load(
-        resolve(settings.model),
-        device=settings.device,
-        threads=settings.threads,
-        max_length=settings.max_length,
-        literal_special_tokens=settings.literal_special_tokens,
-        share_prefixes=settings.share_prefixes,
-    )
+    with load_progress() as progress:
+        model = load(
+            settings.model,
+            device=settings.device,
+            threads=settings.threads,
+            max_length=settings.max_length,
+            literal_special_tokens=settings.literal_special_tokens,
+            share_prefixes=settings.share_prefixes,
+            progress=progress,
+        )
     if model.info.demo:
         print("openjev: the demo checkpoint has random weights: its answers are arbitrary", file=sys.stderr)
     return model

@@ -11,6 +11,7 @@ import platform
 import sys
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from openjev.errors import InternalError
 from openjev.native import runtime
@@ -23,7 +24,7 @@ _OPTIONAL = (
     ("uvloop", "a faster event loop", "fast"),
 )
 
-_SELF_TEST = {
+_SELF_TEST: dict[str, dict[str, Any]] = {
     "reply": {"type": "noul", "instructions": "Does this need a reply?"},
     "team": {
         "type": "choice",
@@ -123,11 +124,10 @@ def _self_test() -> list[Finding]:
 
 
 def _answer_on_demo() -> str:
-    from openjev.checkpoints import resolve
     from openjev.model import load
 
     begin = time.perf_counter()
-    model = load(resolve("demo"), device="cpu")
+    model = load("demo", device="cpu")
     loaded = time.perf_counter()
     decision = model.decide("The parcel is late.", _SELF_TEST)
     answered = time.perf_counter()

@@ -4,9 +4,26 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from tqdm import tqdm  # type: ignore[import-untyped]
+
+
+@contextmanager
+def load_progress() -> Iterator[Callable[[int, int, str], None]]:
+    """Yields the `progress` of `openjev.load`: a function of bytes done, bytes in all, and what they are."""
+    with ExitStack() as stack:
+        advance: Callable[[int], None] | None = None
+        before = 0
+
+        def report(done: int, total: int, what: str) -> None:
+            nonlocal advance, before
+            if advance is None:
+                advance = stack.enter_context(progress_bar(total, what, unit="B"))
+            advance(done - before)
+            before = done
+
+        yield report
 
 
 @contextmanager

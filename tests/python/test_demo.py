@@ -1,4 +1,4 @@
-"""The demo checkpoint: the real export format, the same bytes on every build, built once by the first user."""
+"""The demo checkpoint: the real export format, the same bytes on every build, built by the first user."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ constexpr const char* kFactorySymbol = "openjev_make_backend";
 // The plugin lies beside the library that holds this function.
 std::string beside_this_library(const std::string& file) {
   Dl_info info{};
-  if (dladdr(reinterpret_cast<void*>(&backends), &info) == 0 || info.dli_fname == nullptr) return file;
+  if (dladdr(reinterpret_cast<void*>(&backends), &info) == 0 || info.dli_fname == nullptr)
+    return file;
   const std::string path = info.dli_fname;
   const auto slash = path.rfind('/');
   return slash == std::string::npos ? file : path.substr(0, slash + 1) + file;
@@ -25,7 +26,8 @@ struct PluginFactory {
   std::string reason;
 };
 
-// The handle stays open for the life of the process: backends made from it may outlive any scope here.
+// The handle stays open for the life of the process: backends made from it may outlive any scope
+// here.
 PluginFactory open_cuda() {
   PluginFactory out;
   const std::string path = beside_this_library(kCudaPlugin);
@@ -33,9 +35,10 @@ PluginFactory open_cuda() {
   if (handle == nullptr) {
     const char* text = dlerror();
     const std::string why = text == nullptr ? "unknown reason" : text;
-    out.reason = why.find(kCudaPlugin) != std::string::npos && why.find("No such file") != std::string::npos
-                     ? "this build has no CUDA backend (no CUDA toolkit was found when it was built)"
-                     : why;
+    out.reason =
+        why.find(kCudaPlugin) != std::string::npos && why.find("No such file") != std::string::npos
+            ? "this build has no CUDA backend (no CUDA toolkit was found when it was built)"
+            : why;
     return out;
   }
   out.make = reinterpret_cast<BackendFactory>(dlsym(handle, kFactorySymbol));
@@ -68,7 +71,8 @@ std::vector<BackendStatus> backends() {
 std::unique_ptr<Backend> make_backend(const std::string& device, const BackendOptions& options) {
   if (device == "cpu") return cpu::make_cpu_backend(options);
   if (device == "cuda") return make_cuda(options);
-  if (device == "auto") return cuda_status().usable ? make_cuda(options) : cpu::make_cpu_backend(options);
+  if (device == "auto")
+    return cuda_status().usable ? make_cuda(options) : cpu::make_cpu_backend(options);
   fail(ErrorKind::kBadRequest, "device ", device, ": unknown; allowed are auto, cpu and cuda");
 }
 

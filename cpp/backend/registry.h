@@ -1,4 +1,5 @@
-// Backends by name. "cpu" is always there; others are plugins beside the core library, opened at run time.
+// Backends by name. "cpu" is always there; others are plugins beside the core library, opened at
+// run time.
 #pragma once
 
 #include <memory>
@@ -19,8 +20,8 @@ using BackendFactory = std::unique_ptr<Backend> (*)(const BackendOptions&);
 
 std::vector<BackendStatus> backends();
 
-// `device` is "cpu", "cuda" or "auto" (the first usable of cuda, cpu). Throws kBadRequest for an unknown name and
-// kDeviceUnavailable with the reason for one that cannot run here.
+// `device` is "cpu", "cuda" or "auto" (the first usable of cuda, cpu). Throws kBadRequest for an
+// unknown name and kDeviceUnavailable with the reason for one that cannot run here.
 std::unique_ptr<Backend> make_backend(const std::string& device, const BackendOptions& options);
 
 }  // namespace openjev

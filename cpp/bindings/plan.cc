@@ -62,6 +62,7 @@ py::dict to_dict(const BatchPlan& plan) {
   out["row_tiles"] = copy_fields(view.row_tiles);
   out["leaf_tiles"] = copy_fields(view.leaf_tiles);
   out["leaf_row"] = copy(view.leaf_row);
+  out["leaf_position"] = copy(view.leaf_position);
   return out;
 }
 

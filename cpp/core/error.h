@@ -1,5 +1,5 @@
-// The one exception type of the library. Each kind is a cause that a caller can act on; bindings map a
-// kind to a Python class of openjev.errors.
+// The one exception type of the library. Each kind is a cause that a caller can act on; bindings
+// map a kind to a Python class of openjev.errors.
 #pragma once
 
 #include <sstream>
@@ -27,7 +27,8 @@ class Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
-// Concatenates anything that streams: fail(ErrorKind::kBadCheckpoint, file, ": tensor ", name, " ...").
+// Concatenates anything that streams: fail(ErrorKind::kBadCheckpoint, file, ": tensor ", name, "
+// ...").
 template <class... Parts>
 [[noreturn]] void fail(ErrorKind kind, Parts&&... parts) {
   std::ostringstream text;

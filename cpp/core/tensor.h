@@ -1,5 +1,5 @@
-// A view of a matrix somewhere: it owns nothing and knows no device. Rows are contiguous; `stride` is the
-// distance between the starts of two rows, in elements, so a range of columns is a view too.
+// A view of a matrix somewhere: it owns nothing and knows no device. Rows are contiguous; `stride`
+// is the distance between the starts of two rows, in elements, so a range of columns is a view too.
 #pragma once
 
 #include <cstdint>

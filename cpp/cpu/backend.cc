@@ -22,11 +22,14 @@ class HostBuffer final : public Buffer {
 };
 
 void copy_rows(const View& from, const View& to) {
-  check(from.rows == to.rows && from.cols == to.cols && from.dtype == to.dtype, "copy between different shapes");
+  check(from.rows == to.rows && from.cols == to.cols && from.dtype == to.dtype,
+        "copy between different shapes");
   const std::size_t item = size_of(from.dtype), width = static_cast<std::size_t>(from.cols) * item;
   for (std::int64_t r = 0; r < from.rows; ++r) {
-    std::memcpy(static_cast<char*>(to.data) + static_cast<std::size_t>(r * to.stride) * item,
-                static_cast<const char*>(from.data) + static_cast<std::size_t>(r * from.stride) * item, width);
+    std::memcpy(
+        static_cast<char*>(to.data) + static_cast<std::size_t>(r * to.stride) * item,
+        static_cast<const char*>(from.data) + static_cast<std::size_t>(r * from.stride) * item,
+        width);
   }
 }
 
@@ -37,12 +40,17 @@ class CpuBackend final : public Backend {
 
   std::string name() const override { return "cpu"; }
   std::string describe() const override {
-    return std::string(kernels_.name) + ", " + std::to_string(threads_) + (threads_ == 1 ? " thread" : " threads");
+    return std::string(kernels_.name) + ", " + std::to_string(threads_) +
+           (threads_ == 1 ? " thread" : " threads");
   }
+  int threads() const override { return threads_; }
   DType activation_dtype() const override { return DType::kF32; }
-  std::unique_ptr<Buffer> allocate(std::size_t bytes) override { return std::make_unique<HostBuffer>(bytes); }
+  std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
+    return std::make_unique<HostBuffer>(bytes);
+  }
   void copy_in(View destination, const void* source) override {
-    copy_rows({const_cast<void*>(source), destination.dtype, destination.rows, destination.cols, destination.cols},
+    copy_rows({const_cast<void*>(source), destination.dtype, destination.rows, destination.cols,
+               destination.cols},
               destination);
   }
   void copy_out(void* destination, View source) override {
@@ -68,7 +76,8 @@ class CpuBackend final : public Backend {
 std::unique_ptr<Backend> make_cpu_backend(const BackendOptions& options) {
   constexpr int kMostThreads = 1024;
   if (options.threads < 0 || options.threads > kMostThreads) {
-    fail(ErrorKind::kBadRequest, "threads ", options.threads, ": allowed are 0 (all cores) to ", kMostThreads);
+    fail(ErrorKind::kBadRequest, "threads ", options.threads, ": allowed are 0 (all cores) to ",
+         kMostThreads);
   }
   const int threads = options.threads == 0 ? available_threads() : options.threads;
   return std::make_unique<CpuBackend>(select_kernels(options.cpu_isa.c_str()), threads);

@@ -10,8 +10,10 @@
 namespace openjev::cpu {
 namespace {
 
-// Rows of `mixed` that feed the convolution at `row`: three ancestors (the tail beyond a root), then the row itself.
-std::array<const float*, 4> conv_taps(const DeltaInputsArgs& a, std::int64_t row, const float* zeros) {
+// Rows of `mixed` that feed the convolution at `row`: three ancestors (the tail beyond a root),
+// then the row itself.
+std::array<const float*, 4> conv_taps(const DeltaInputsArgs& a, std::int64_t row,
+                                      const float* zeros) {
   std::array<const float*, 4> taps{};
   taps[3] = a.mixed.row<float>(row);
   std::int64_t current = row, tail = 2;
@@ -42,20 +44,24 @@ void CpuOps::delta_inputs(const DeltaInputsArgs& a) {
                         .channels = channels,
                         .out = mixed});
     for (std::int64_t h = 0; h < s.key_heads; ++h) {
-      kernels_.l2_norm(mixed + h * s.key_dim, query_scale, s.key_dim, a.q.row<float>(r) + h * s.key_dim);
-      kernels_.l2_norm(mixed + s.keys() + h * s.key_dim, 1.0f, s.key_dim, a.k.row<float>(r) + h * s.key_dim);
+      kernels_.l2_norm(mixed + h * s.key_dim, query_scale, s.key_dim,
+                       a.q.row<float>(r) + h * s.key_dim);
+      kernels_.l2_norm(mixed + s.keys() + h * s.key_dim, 1.0f, s.key_dim,
+                       a.k.row<float>(r) + h * s.key_dim);
     }
     std::copy(mixed + 2 * s.keys(), mixed + channels, a.v.row<float>(r));
     kernels_.sigmoid(a.beta_logit.row<float>(r), s.value_heads, a.beta.row<float>(r));
-    kernels_.log_decay(a.decay_logit.row<float>(r), a.a_log.row<float>(0), a.dt_bias.row<float>(0), s.value_heads,
-                       a.log_decay.row<float>(r));
+    kernels_.log_decay(a.decay_logit.row<float>(r), a.a_log.row<float>(0), a.dt_bias.row<float>(0),
+                       s.value_heads, a.log_decay.row<float>(r));
   });
 }
 
-std::int64_t CpuOps::state_floats(const DeltaShape& s) const { return std::int64_t{s.key_dim} * s.value_dim; }
+std::int64_t CpuOps::state_floats(const DeltaShape& s) const {
+  return std::int64_t{s.key_dim} * s.value_dim;
+}
 
-void CpuOps::run_delta_unit(const DeltaRuleArgs& a, const PlanView& plan, const Segment& segment, int value_head,
-                            float* scratch) {
+void CpuOps::run_delta_unit(const DeltaRuleArgs& a, const PlanView& plan, const Segment& segment,
+                            int value_head, float* scratch) {
   const DeltaShape& s = a.shape;
   const std::int64_t floats = state_floats(s);
   const std::int64_t head_state = value_head * floats;
@@ -65,7 +71,8 @@ void CpuOps::run_delta_unit(const DeltaRuleArgs& a, const PlanView& plan, const 
     std::memcpy(state, a.states.row<float>(segment.start_state) + head_state,
                 static_cast<std::size_t>(floats) * sizeof(float));
   } else if (!a.start.empty()) {
-    std::memcpy(state, a.start.row<float>(0) + head_state, static_cast<std::size_t>(floats) * sizeof(float));
+    std::memcpy(state, a.start.row<float>(0) + head_state,
+                static_cast<std::size_t>(floats) * sizeof(float));
   } else {
     std::fill(state, state + floats, 0.0f);
   }
@@ -103,7 +110,8 @@ void CpuOps::run_delta_unit(const DeltaRuleArgs& a, const PlanView& plan, const 
 }
 
 void CpuOps::delta_rule(const DeltaRuleArgs& a, const PlanView& plan) {
-  const std::int64_t floats = state_floats(a.shape) + kernels_.delta_scratch(a.shape.key_dim, a.shape.value_dim);
+  const std::int64_t floats =
+      state_floats(a.shape) + kernels_.delta_scratch(a.shape.key_dim, a.shape.value_dim);
   for (int t = 0; t < threads_; ++t) thread_scratch(t, floats);
   const std::int64_t heads = a.shape.value_heads;
   for (std::size_t level = 0; level + 1 < plan.level_begin.size(); ++level) {

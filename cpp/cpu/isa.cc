@@ -21,7 +21,8 @@ const KernelTable& select_kernels(const char* isa) {
   __builtin_cpu_init();
   const Candidate candidates[] = {
       {&avx512::kTable, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-                            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq")},
+                            __builtin_cpu_supports("avx512bw") &&
+                            __builtin_cpu_supports("avx512dq")},
       {&avx2::kTable, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")},
       {&generic::kTable, true}};
 #else
@@ -32,7 +33,8 @@ const KernelTable& select_kernels(const char* isa) {
     if (wanted.empty() && candidate.supported) return *candidate.table;
     if (!wanted.empty() && is(candidate.table, wanted)) {
       if (!candidate.supported) {
-        fail(ErrorKind::kDeviceUnavailable, "cpu_isa ", wanted, ": this processor does not support it");
+        fail(ErrorKind::kDeviceUnavailable, "cpu_isa ", wanted,
+             ": this processor does not support it");
       }
       return *candidate.table;
     }

@@ -50,20 +50,22 @@ void CpuOps::rms_norm(View x, View weight, float eps, View out) {
 }
 
 void CpuOps::add_rms_norm(View residual, View update, View weight, float eps, View out) {
-  parallel_ranges(threads_, residual.rows, kRowsAtOnce, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t r = begin; r < end; ++r) {
-      kernels_.add(residual.row<float>(r), update.row<float>(r), residual.cols);
-      kernels_.rms_norm(residual.row<float>(r), weight.row<float>(0), eps, residual.cols, out.row<float>(r));
-    }
-  });
+  parallel_ranges(threads_, residual.rows, kRowsAtOnce,
+                  [&](std::int64_t begin, std::int64_t end, int) {
+                    for (std::int64_t r = begin; r < end; ++r) {
+                      kernels_.add(residual.row<float>(r), update.row<float>(r), residual.cols);
+                      kernels_.rms_norm(residual.row<float>(r), weight.row<float>(0), eps,
+                                        residual.cols, out.row<float>(r));
+                    }
+                  });
 }
 
 void CpuOps::matmul(View x, const Matrix& weight, std::int64_t first, View out) {
   const auto& packed = dynamic_cast<const PackedMatrix&>(weight);
-  check(x.cols == packed.cols() && first % kernels_.panel == 0 && first + out.cols <= packed.rows() &&
-            x.rows == out.rows,
-        "matmul: x [", x.rows, ", ", x.cols, "], W [", packed.rows(), ", ", packed.cols(), "] from row ", first,
-        ", out [", out.rows, ", ", out.cols, "]");
+  check(x.cols == packed.cols() && first % kernels_.panel == 0 &&
+            first + out.cols <= packed.rows() && x.rows == out.rows,
+        "matmul: x [", x.rows, ", ", x.cols, "], W [", packed.rows(), ", ", packed.cols(),
+        "] from row ", first, ", out [", out.rows, ", ", out.cols, "]");
   const GemmTask task{.x = {x.row<float>(0), x.stride},
                       .packed = packed.data(),
                       .bf16 = packed.dtype() == DType::kBF16,
@@ -74,7 +76,8 @@ void CpuOps::matmul(View x, const Matrix& weight, std::int64_t first, View out) 
                       .out = {out.row<float>(0), out.stride}};
   const std::int64_t panels = (out.cols + kernels_.panel - 1) / kernels_.panel;
   constexpr std::int64_t kRangesPerThread = 4;  // evens out threads that are held up
-  const std::int64_t ranges = std::min<std::int64_t>(panels, threads_ == 1 ? 1 : threads_ * kRangesPerThread);
+  const std::int64_t ranges =
+      std::min<std::int64_t>(panels, threads_ == 1 ? 1 : threads_ * kRangesPerThread);
   for (int t = 0; t < threads_; ++t) thread_scratch(t, kernels_.gemm_scratch);
   parallel_for(threads_, ranges, [&](std::int64_t i, int thread) {
     kernels_.gemm(task, panels * i / ranges, panels * (i + 1) / ranges,
@@ -87,15 +90,15 @@ void CpuOps::gated_rms_norm(View x, View z, View weight, float eps, View out) {
   parallel_ranges(threads_, x.rows, kRowsAtOnce, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t r = begin; r < end; ++r) {
       for (std::int64_t h = 0; h < heads; ++h) {
-        kernels_.gated_rms_norm(x.row<float>(r) + h * width, z.row<float>(r) + h * width, weight.row<float>(0), eps,
-                                width, out.row<float>(r) + h * width);
+        kernels_.gated_rms_norm(x.row<float>(r) + h * width, z.row<float>(r) + h * width,
+                                weight.row<float>(0), eps, width, out.row<float>(r) + h * width);
       }
     }
   });
 }
 
-void CpuOps::norm_rope_row(const NormRopeJob& job, const RopeShape& shape, std::span<const float> inverse,
-                           std::int64_t row, float* scratch) {
+void CpuOps::norm_rope_row(const NormRopeJob& job, const RopeShape& shape,
+                           std::span<const float> inverse, std::int64_t row, float* scratch) {
   float* cos = scratch;
   float* sin = cos + inverse.size();
   float* normed = sin + inverse.size();
@@ -105,14 +108,15 @@ void CpuOps::norm_rope_row(const NormRopeJob& job, const RopeShape& shape, std::
     sin[f] = std::sin(position * inverse[f]);
   }
   for (std::int64_t h = 0; h < job.heads; ++h) {
-    kernels_.rms_norm(job.in.row<float>(row) + h * job.head_stride, job.weight.row<float>(0), shape.eps,
-                      shape.head_dim, normed);
+    kernels_.rms_norm(job.in.row<float>(row) + h * job.head_stride, job.weight.row<float>(0),
+                      shape.eps, shape.head_dim, normed);
     kernels_.rotate(normed, cos, sin, shape.rotary_dim, shape.head_dim,
                     job.out.row<float>(row) + h * shape.head_dim);
   }
 }
 
-// Angles are float32 products of the position and 1 / theta^(2 f / rotary), as the reference computes them.
+// Angles are float32 products of the position and 1 / theta^(2 f / rotary), as the reference
+// computes them.
 void CpuOps::norm_rope(std::span<const NormRopeJob> jobs, const RopeShape& shape) {
   std::vector<float> inverse(static_cast<std::size_t>(shape.rotary_dim / 2));
   for (std::size_t f = 0; f < inverse.size(); ++f) {
@@ -122,18 +126,20 @@ void CpuOps::norm_rope(std::span<const NormRopeJob> jobs, const RopeShape& shape
   const std::int64_t floats = shape.rotary_dim + shape.head_dim;
   for (int t = 0; t < threads_; ++t) thread_scratch(t, floats);
   for (const NormRopeJob& job : jobs) {
-    parallel_ranges(threads_, job.in.rows, kRowsAtOnce, [&](std::int64_t begin, std::int64_t end, int thread) {
-      for (std::int64_t r = begin; r < end; ++r) {
-        norm_rope_row(job, shape, inverse, r, thread_scratch(thread, floats));
-      }
-    });
+    parallel_ranges(threads_, job.in.rows, kRowsAtOnce,
+                    [&](std::int64_t begin, std::int64_t end, int thread) {
+                      for (std::int64_t r = begin; r < end; ++r) {
+                        norm_rope_row(job, shape, inverse, r, thread_scratch(thread, floats));
+                      }
+                    });
   }
 }
 
 void CpuOps::silu_mul(View gate_up, View out) {
   parallel_ranges(threads_, out.rows, kRowsAtOnce, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t r = begin; r < end; ++r) {
-      kernels_.silu_mul(gate_up.row<float>(r), gate_up.row<float>(r) + out.cols, out.cols, out.row<float>(r));
+      kernels_.silu_mul(gate_up.row<float>(r), gate_up.row<float>(r) + out.cols, out.cols,
+                        out.row<float>(r));
     }
   });
 }

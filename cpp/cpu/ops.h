@@ -1,5 +1,6 @@
-// The operator interface on the CPU: float32 arithmetic, weights in float32 or bfloat16. Work is shared out by rows, panels,
-// heads and segments, never inside one sum, so the number of threads does not change a bit.
+// The operator interface on the CPU: float32 arithmetic, weights in float32 or bfloat16. Work is
+// shared out by rows, panels, heads and segments, never inside one sum, so the number of threads
+// does not change a bit.
 #pragma once
 
 #include <cstdint>
@@ -42,16 +43,17 @@ class CpuOps final : public Ops {
   void norm_rope_row(const NormRopeJob& job, const RopeShape& shape, std::span<const float> inverse,
                      std::int64_t row, float* scratch);
   void gather_keys(const AttentionArgs& args, const PlanView& plan);
-  void run_delta_unit(const DeltaRuleArgs& args, const PlanView& plan, const Segment& segment, int value_head,
-                      float* scratch);
+  void run_delta_unit(const DeltaRuleArgs& args, const PlanView& plan, const Segment& segment,
+                      int value_head, float* scratch);
   std::int64_t state_floats(const DeltaShape& shape) const;
-  void attend(const AttentionArgs& args, const PlanView& plan, const QueryTile& tile, int head, float* scratch);
+  void attend(const AttentionArgs& args, const PlanView& plan, const QueryTile& tile, int head,
+              float* scratch);
   float* thread_scratch(int thread, std::int64_t floats);
 
   const KernelTable& kernels_;
   int threads_;
   std::vector<Scratch> scratch_;  // one a thread
-  Scratch keys_, values_;         // [prefix chunks + chunks][kv head]: transposed keys, gathered values
+  Scratch keys_, values_;  // [prefix chunks + chunks][kv head]: transposed keys, gathered values
 };
 
 }  // namespace openjev::cpu

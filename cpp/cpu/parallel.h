@@ -8,8 +8,8 @@
 
 namespace openjev::cpu {
 
-// Calls body(index, thread) for every index in [0, count), in any order, on up to `threads` threads; thread numbers lie in
-// [0, threads). `body` must not throw.
+// Calls body(index, thread) for every index in [0, count), in any order, on up to `threads`
+// threads; thread numbers lie in [0, threads). `body` must not throw.
 template <class Body>
 void parallel_for(int threads, std::int64_t count, Body&& body) {
   const int team = static_cast<int>(std::min<std::int64_t>(threads, count));

@@ -28,7 +28,8 @@ PackedMatrix::PackedMatrix(std::span<const View> parts, int panel, int threads) 
   dtype_ = parts[0].dtype;
   std::vector<const std::byte*> rows;
   for (const View& part : parts) {
-    check(part.cols == cols_ && part.dtype == dtype_, "parts of one matrix differ in width or dtype");
+    check(part.cols == cols_ && part.dtype == dtype_,
+          "parts of one matrix differ in width or dtype");
     for (std::int64_t r = 0; r < part.rows; ++r) {
       rows.push_back(static_cast<const std::byte*>(part.data) +
                      static_cast<std::size_t>(r * part.stride) * size_of(dtype_));
@@ -42,8 +43,10 @@ PackedMatrix::PackedMatrix(std::span<const View> parts, int panel, int threads) 
   parallel_for(threads, panels, [&](std::int64_t p, int) {
     const std::int64_t first = p * panel;
     const std::span<const std::byte* const> some(
-        rows.data() + first, static_cast<std::size_t>(std::min<std::int64_t>(panel, rows_ - first)));
-    std::byte* out = static_cast<std::byte*>(data_.get()) + static_cast<std::size_t>(p) * panel_bytes;
+        rows.data() + first,
+        static_cast<std::size_t>(std::min<std::int64_t>(panel, rows_ - first)));
+    std::byte* out =
+        static_cast<std::byte*>(data_.get()) + static_cast<std::size_t>(p) * panel_bytes;
     if (dtype_ == DType::kBF16) {
       pack_panel(some, cols_, panel, reinterpret_cast<std::uint16_t*>(out));
     } else {

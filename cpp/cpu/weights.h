@@ -10,8 +10,8 @@
 
 namespace openjev::cpu {
 
-// W [rows, cols] in panels of `panel` rows of W: packed[panel index][k][row within the panel], zero-padded, in the
-// weights' own dtype.
+// W [rows, cols] in panels of `panel` rows of W: packed[panel index][k][row within the panel],
+// zero-padded, in the weights' own dtype.
 class PackedMatrix final : public Matrix {
  public:
   PackedMatrix(std::span<const View> parts, int panel, int threads);

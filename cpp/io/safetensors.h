@@ -1,5 +1,6 @@
-// One safetensors file, memory-mapped: u64 header length, JSON header, data. Every number of the header is checked
-// before it is used; a hostile file gives an Error that names file, tensor, found and allowed.
+// One safetensors file, memory-mapped: u64 header length, JSON header, data. Every number of the
+// header is checked before it is used; a hostile file gives an Error that names file, tensor, found
+// and allowed.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +15,9 @@
 namespace openjev {
 
 struct TensorInfo {
-  std::string dtype;                // as written: "BF16", "F32", ...
+  std::string dtype;  // as written: "BF16", "F32", ...
   std::vector<std::int64_t> shape;
-  std::size_t begin = 0, end = 0;   // bytes, from the start of the file
+  std::size_t begin = 0, end = 0;  // bytes, from the start of the file
 };
 
 class SafetensorsFile {

@@ -26,8 +26,8 @@ struct ModelConfig {
   std::vector<LayerKind> layers;
 };
 
-// Reads `text_config` or the flat form. Throws kBadCheckpoint naming the file, the field, what was found and what is
-// allowed, for everything this forward pass does not compute.
+// Reads `text_config` or the flat form. Throws kBadCheckpoint naming the file, the field, what was
+// found and what is allowed, for everything this forward pass does not compute.
 ModelConfig parse_model_config(const std::string& json_text, const std::string& file);
 
 }  // namespace openjev

@@ -225,8 +225,10 @@ void BatchPlan::add_segments(bool keep_end_state) {
 // A leaf reads through the chunk that owns its row.
 void BatchPlan::add_leaf_tiles() {
   leaf_tiles_.reserve(leaf_row_.size());
+  leaf_position_.reserve(leaf_row_.size());
   for (std::int32_t leaf = 0; leaf < count_of(leaf_row_); ++leaf) {
     const std::int32_t row = leaf_row_[index(leaf)];
+    leaf_position_.push_back(position_[index(row)]);
     const auto after = std::upper_bound(
         row_tiles_.begin(), row_tiles_.end(), row,
         [](std::int32_t value, const QueryTile& tile) { return value < tile.query; });
@@ -253,6 +255,7 @@ PlanView BatchPlan::view() const {
   view.row_tiles = row_tiles_;
   view.leaf_tiles = leaf_tiles_;
   view.leaf_row = leaf_row_;
+  view.leaf_position = leaf_position_;
   return view;
 }
 

@@ -52,7 +52,7 @@ class BatchPlan {
   std::vector<Segment> segments_;
   std::vector<std::int32_t> level_begin_;
   std::vector<QueryTile> row_tiles_, leaf_tiles_;
-  std::vector<std::int32_t> leaf_row_;
+  std::vector<std::int32_t> leaf_row_, leaf_position_;
 };
 
 }  // namespace openjev

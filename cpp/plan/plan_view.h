@@ -59,6 +59,7 @@ struct PlanView {
   std::span<const QueryTile> row_tiles;    // every row once, by the chunk that owns it; query = row
   std::span<const QueryTile> leaf_tiles;   // one tile a leaf; query = index of the leaf
   std::span<const std::int32_t> leaf_row;  // [leaves], in the order of the caller's sequences
+  std::span<const std::int32_t> leaf_position;  // [leaves], position[leaf_row]
 };
 
 }  // namespace openjev

@@ -1,6 +1,7 @@
-// Causal softmax attention for one tile of queries of one head, over key chunks from the root on (online softmax, Milakov
-// & Gimelshein 2018): m' = max(m, max_j s_j), l' = l e^(m-m') + sum_j e^(s_j-m'), o' = o e^(m-m') + sum_j e^(s_j-m') v_j.
-// Every query sees its keys in blocks of 64 that start at multiples of 64, so a row's result does not depend on the tile.
+// Causal softmax attention for one tile of queries of one head, over key chunks from the root on
+// (online softmax, Milakov & Gimelshein 2018): m' = max(m, max_j s_j), l' = l e^(m-m') + sum_j
+// e^(s_j-m'), o' = o e^(m-m') + sum_j e^(s_j-m') v_j. Every query sees its keys in blocks of 64
+// that start at multiples of 64, so a row's result does not depend on the tile.
 #include "cpu/kernels/table.h"
 #include "cpu/kernels/tile.h"
 
@@ -43,13 +44,20 @@ void attention_begin(const AttentionTile& t, float* scratch) {
   }
 }
 
-void attention_block(const AttentionTile& t, const float* keys, const float* values, int first_visible,
-                     float* scratch) {
+void attention_block(const AttentionTile& t, const float* keys, const float* values,
+                     int first_visible, float* scratch) {
   const int wide = padded(t.head_dim);
   const Scratch s = split(scratch, t.head_dim, wide);
   small_product(t.count, kC,
-                {.a = s.q, .a_row = t.head_dim, .a_k = 1, .b = keys, .b_k = kC, .c = s.scores, .c_row = kC,
-                 .kc = t.head_dim, .accumulate = false});
+                {.a = s.q,
+                 .a_row = t.head_dim,
+                 .a_k = 1,
+                 .b = keys,
+                 .b_k = kC,
+                 .c = s.scores,
+                 .c_row = kC,
+                 .kc = t.head_dim,
+                 .accumulate = false});
   for (int i = 0; i < t.count; ++i) {
     float* row = s.scores + i * kC;
     for (int j = first_visible + i + 1; j < kC; ++j) row[j] = kMasked;
@@ -67,10 +75,18 @@ void attention_block(const AttentionTile& t, const float* keys, const float* val
     s.sum[i] = s.sum[i] * shrink[0] + sum_lanes(sum);
     s.best[i] = top;
     const Vec factor = splat(shrink[0]);
-    for (int d = 0; d < wide; d += kLanes) store(s.out + i * wide + d, load(s.out + i * wide + d) * factor);
+    for (int d = 0; d < wide; d += kLanes)
+      store(s.out + i * wide + d, load(s.out + i * wide + d) * factor);
   }
   small_product(t.count, wide,
-                {.a = s.scores, .a_row = kC, .a_k = 1, .b = values, .b_k = wide, .c = s.out, .c_row = wide, .kc = kC,
+                {.a = s.scores,
+                 .a_row = kC,
+                 .a_k = 1,
+                 .b = values,
+                 .b_k = wide,
+                 .c = s.out,
+                 .c_row = wide,
+                 .kc = kC,
                  .accumulate = true});
 }
 

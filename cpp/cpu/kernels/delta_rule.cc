@@ -1,12 +1,14 @@
-// The gated delta rule over one chunk of up to 64 rows, for one value head. With S the state before the chunk,
-// b_i = g_0 + ... + g_i, D_ij = exp(b_i - b_j) for j <= i:
+// The gated delta rule over one chunk of up to 64 rows, for one value head. With S the state before
+// the chunk, b_i = g_0 + ... + g_i, D_ij = exp(b_i - b_j) for j <= i:
 //
 //   A_ij = beta_i (k_i . k_j) D_ij   (j < i)          P_ij = (q_i . k_j) D_ij   (j <= i)
 //   R_i  = beta_i (v_i - exp(b_i) S^T k_i)            (I + A) X = R, solved forward row by row
-//   o_i  = exp(b_i) S^T q_i + sum_j P_ij X_j          S <- exp(b_63) S + sum_j exp(b_63 - b_j) k_j X_j^T
+//   o_i  = exp(b_i) S^T q_i + sum_j P_ij X_j          S <- exp(b_63) S + sum_j exp(b_63 - b_j) k_j
+//   X_j^T
 //
-// This is the chunked form of Yang et al., "Gated Delta Networks", with the triangular inverse applied to the right-hand
-// side instead of being formed. Row i reads rows j <= i only, with the same arithmetic in a short and in a full chunk.
+// This is the chunked form of Yang et al., "Gated Delta Networks", with the triangular inverse
+// applied to the right-hand side instead of being formed. Row i reads rows j <= i only, with the
+// same arithmetic in a short and in a full chunk.
 #include "cpu/kernels/table.h"
 #include "cpu/kernels/tile.h"
 
@@ -49,8 +51,8 @@ void gather(const float* const* rows, int length, int dk, float* out) {
   }
 }
 
-// m_ij <- m_ij * exp(b_i - b_j) * factor_i for j < end(i), 0 beyond. The difference is masked before exp: it is never
-// positive where it counts.
+// m_ij <- m_ij * exp(b_i - b_j) * factor_i for j < end(i), 0 beyond. The difference is masked
+// before exp: it is never positive where it counts.
 void apply_decay(float* m, const float* b, const float* factor, int length, int diagonal) {
   for (int i = 0; i < length; ++i) {
     float* row = m + i * kC;
@@ -62,7 +64,10 @@ void apply_decay(float* m, const float* b, const float* factor, int length, int 
         continue;
       }
       const Vec difference = bi - load(b + j);
-      const Vec value = load(row + j) * exp(select(reinterpret_cast<IntVec>(difference > splat(0.0f)), splat(0.0f), difference)) * f;
+      const Vec value =
+          load(row + j) *
+          exp(select(reinterpret_cast<IntVec>(difference > splat(0.0f)), splat(0.0f), difference)) *
+          f;
       store(row + j, value);
       for (int o = end - j; o < kLanes; ++o) row[j + o] = 0.0f;
     }
@@ -89,7 +94,8 @@ void solve_forward(const float* a, int length, std::int64_t wide, float* x) {
 
 void load_state(const DeltaChunk& c, std::int64_t wide, float* out) {
   for (int d = 0; d < c.dk; ++d) {
-    for (int e = 0; e < wide; ++e) out[d * wide + e] = e < c.dv ? c.state[std::int64_t{d} * c.dv + e] : 0.0f;
+    for (int e = 0; e < wide; ++e)
+      out[d * wide + e] = e < c.dv ? c.state[std::int64_t{d} * c.dv + e] : 0.0f;
   }
 }
 
@@ -106,7 +112,8 @@ void right_hand_side(const DeltaChunk& c, const Scratch& s, std::int64_t wide) {
   for (int i = 0; i < kC; ++i) {
     for (int e = 0; e < wide; ++e) {
       float* x = s.x + i * wide + e;
-      *x = i < c.length && e < c.dv ? c.beta[i] * (c.v[i][e] - s.growth[i] * s.reads[i * wide + e]) : 0.0f;
+      *x = i < c.length && e < c.dv ? c.beta[i] * (c.v[i][e] - s.growth[i] * s.reads[i * wide + e])
+                                    : 0.0f;
     }
   }
 }
@@ -122,7 +129,14 @@ void update_state(const DeltaChunk& c, const Scratch& s, std::int64_t wide) {
   const float decay = s.growth[kC - 1];
   for (std::int64_t i = 0; i < c.dk * wide; ++i) s.decayed[i] *= decay;
   small_product(c.dk, static_cast<int>(wide),
-                {.a = s.k, .a_row = 1, .a_k = c.dk, .b = s.x, .b_k = wide, .c = s.decayed, .c_row = wide, .kc = kC,
+                {.a = s.k,
+                 .a_row = 1,
+                 .a_k = c.dk,
+                 .b = s.x,
+                 .b_k = wide,
+                 .c = s.decayed,
+                 .c_row = wide,
+                 .kc = kC,
                  .accumulate = true});
   for (int d = 0; d < c.dk; ++d) {
     for (int e = 0; e < c.dv; ++e) c.state[std::int64_t{d} * c.dv + e] = s.decayed[d * wide + e];
@@ -147,7 +161,14 @@ void delta_chunk(const DeltaChunk& c, float* scratch) {
   cumulate(c, s);
   load_state(c, wide, s.decayed);
 
-  TileArgs keys{.a = s.k, .a_row = c.dk, .a_k = 1, .b = s.keys_t, .b_k = kC, .c = s.kk, .c_row = kC, .kc = c.dk,
+  TileArgs keys{.a = s.k,
+                .a_row = c.dk,
+                .a_k = 1,
+                .b = s.keys_t,
+                .b_k = kC,
+                .c = s.kk,
+                .c_row = kC,
+                .kc = c.dk,
                 .accumulate = false};
   small_product(c.length, kC, keys);
   apply_decay(s.kk, s.cumulative, c.beta, c.length, 0);
@@ -156,8 +177,15 @@ void delta_chunk(const DeltaChunk& c, float* scratch) {
   small_product(c.length, kC, keys);
   apply_decay(s.qk, s.cumulative, nullptr, c.length, 1);
 
-  TileArgs reads{.a = s.k, .a_row = c.dk, .a_k = 1, .b = s.decayed, .b_k = wide, .c = s.reads, .c_row = wide,
-                 .kc = c.dk, .accumulate = false};
+  TileArgs reads{.a = s.k,
+                 .a_row = c.dk,
+                 .a_k = 1,
+                 .b = s.decayed,
+                 .b_k = wide,
+                 .c = s.reads,
+                 .c_row = wide,
+                 .kc = c.dk,
+                 .accumulate = false};
   small_product(c.length, static_cast<int>(wide), reads);
   right_hand_side(c, s, wide);
   solve_forward(s.kk, c.length, wide, s.x);
@@ -168,7 +196,14 @@ void delta_chunk(const DeltaChunk& c, float* scratch) {
     for (std::int64_t e = 0; e < wide; ++e) s.reads[i * wide + e] *= s.growth[i];
   }
   small_product(c.length, static_cast<int>(wide),
-                {.a = s.qk, .a_row = kC, .a_k = 1, .b = s.x, .b_k = wide, .c = s.reads, .c_row = wide, .kc = kC,
+                {.a = s.qk,
+                 .a_row = kC,
+                 .a_k = 1,
+                 .b = s.x,
+                 .b_k = wide,
+                 .c = s.reads,
+                 .c_row = wide,
+                 .kc = kC,
                  .accumulate = true});
   for (int i = c.owned; i < c.length; ++i) {
     for (int e = 0; e < c.dv; ++e) c.out[i][e] = s.reads[i * wide + e];

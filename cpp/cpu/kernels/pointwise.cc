@@ -12,7 +12,8 @@ float dot_of(const float* a, const float* b, std::int64_t cols) {
   Vec acc[4] = {splat(0.0f), splat(0.0f), splat(0.0f), splat(0.0f)};
   std::int64_t i = 0;
   for (; i + 4 * kLanes <= cols; i += 4 * kLanes) {
-    for (int j = 0; j < 4; ++j) acc[j] = madd(load(a + i + j * kLanes), load(b + i + j * kLanes), acc[j]);
+    for (int j = 0; j < 4; ++j)
+      acc[j] = madd(load(a + i + j * kLanes), load(b + i + j * kLanes), acc[j]);
   }
   for_lanes(cols - i, [&](std::int64_t o, int n) {
     acc[0] = madd(load_some(a + i + o, n), load_some(b + i + o, n), acc[0]);
@@ -41,8 +42,8 @@ void add(float* residual, const float* update, std::int64_t cols) {
   });
 }
 
-void gated_rms_norm(const float* x, const float* z, const float* weight, float eps, std::int64_t cols,
-                    float* out) {
+void gated_rms_norm(const float* x, const float* z, const float* weight, float eps,
+                    std::int64_t cols, float* out) {
   const Vec scale = splat(inverse_rms(x, eps, cols));
   for_lanes(cols, [&](std::int64_t i, int n) {
     const Vec normed = load_some(weight + i, n) * (load_some(x + i, n) * scale);
@@ -57,10 +58,12 @@ void silu_mul(const float* gate, const float* up, std::int64_t cols, float* out)
 }
 
 void sigmoid_row(const float* x, std::int64_t cols, float* out) {
-  for_lanes(cols, [&](std::int64_t i, int n) { store_some(out + i, sigmoid(load_some(x + i, n)), n); });
+  for_lanes(cols,
+            [&](std::int64_t i, int n) { store_some(out + i, sigmoid(load_some(x + i, n)), n); });
 }
 
-void log_decay(const float* x, const float* a_log, const float* dt_bias, std::int64_t cols, float* out) {
+void log_decay(const float* x, const float* a_log, const float* dt_bias, std::int64_t cols,
+               float* out) {
   for (std::int64_t i = 0; i < cols; ++i) {
     const float t = x[i] + dt_bias[i];
     const float softplus = t > 20.0f ? t : ::log1pf(::expf(t));
@@ -86,7 +89,8 @@ void l2_norm(const float* x, float scale, std::int64_t cols, float* out) {
   });
 }
 
-void rotate(const float* x, const float* cos, const float* sin, int rotary, int head_dim, float* out) {
+void rotate(const float* x, const float* cos, const float* sin, int rotary, int head_dim,
+            float* out) {
   const int half = rotary / 2;
   for_lanes(half, [&](std::int64_t i, int n) {
     const Vec a = load_some(x + i, n), b = load_some(x + half + i, n);

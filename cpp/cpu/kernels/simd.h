@@ -1,9 +1,9 @@
-// The vector type of the instruction set that this file is compiled for, and the few operations kernels need.
-// Everything is always inlined: a function of this header compiled with AVX-512 must never be the one that the linker
-// keeps for the generic build.
+// The vector type of the instruction set that this file is compiled for, and the few operations
+// kernels need. Everything is always inlined: a function of this header compiled with AVX-512 must
+// never be the one that the linker keeps for the generic build.
 //
-// NOTE: every element of an array goes through the same vector operations, tails included (load_n, store_n), so a
-// value does not depend on its place in the array.
+// NOTE: every element of an array goes through the same vector operations, tails included (load_n,
+// store_n), so a value does not depend on its place in the array.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,8 @@ OJ_INLINE Vec madd(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
 OJ_INLINE Vec load_bf16(const std::uint16_t* p) {
   const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   // NOTE: the masked forms; g++ 12 warns about an undefined source in the plain ones.
-  return _mm512_castsi512_ps(_mm512_maskz_slli_epi32(0xffff, _mm512_maskz_cvtepu16_epi32(0xffff, bits), 16));
+  return _mm512_castsi512_ps(
+      _mm512_maskz_slli_epi32(0xffff, _mm512_maskz_cvtepu16_epi32(0xffff, bits), 16));
 }
 #elif defined(OPENJEV_ISA_avx2)
 inline constexpr int kLanes = 8;
@@ -95,13 +96,15 @@ OJ_INLINE Vec select(IntVec mask, Vec yes, Vec no) {
 OJ_INLINE Vec maximum(Vec a, Vec b) { return select(reinterpret_cast<IntVec>(a > b), a, b); }
 
 // e^x to about 1 ulp; 0 below -87.3, e^88.3 above 88.3, NaN stays NaN.
-// x = n ln 2 + r with |r| <= ln 2 / 2; 2^n is written into the exponent; e^r is a degree-6 polynomial.
+// x = n ln 2 + r with |r| <= ln 2 / 2; 2^n is written into the exponent; e^r is a degree-6
+// polynomial.
 OJ_INLINE Vec exp(Vec x) {
   const Vec low = splat(-87.3f), high = splat(88.3f);
   const IntVec underflow = reinterpret_cast<IntVec>(x < low);
   x = select(underflow, low, x);
   x = select(reinterpret_cast<IntVec>(x > high), high, x);
-  const Vec magic = splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
+  const Vec magic =
+      splat(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer in the low bits
   const Vec shifted = madd(x, splat(1.44269504088896341f), magic);
   const Vec n = shifted - magic;
   Vec r = madd(n, splat(-0.693359375f), x);  // ln 2 in two parts, the first exact in few bits

@@ -1,6 +1,6 @@
-// The register tile under every matrix product: c[MR][2 vectors] = (c +) a[MR][kc] b[kc][2 vectors].
-// Each output element is one chain of fused multiply-adds in ascending k, whatever MR is, so a row's result does not
-// depend on its neighbours.
+// The register tile under every matrix product: c[MR][2 vectors] = (c +) a[MR][kc] b[kc][2
+// vectors]. Each output element is one chain of fused multiply-adds in ascending k, whatever MR is,
+// so a row's result does not depend on its neighbours.
 #pragma once
 
 #include "cpu/kernels/simd.h"
@@ -20,7 +20,7 @@ struct TileArgs {
   const float* a;
   std::int64_t a_row, a_k;  // a(m, k) = a[m * a_row + k * a_k]
   const float* b;
-  std::int64_t b_k;         // b(k, n) = b[k * b_k + n]
+  std::int64_t b_k;  // b(k, n) = b[k * b_k + n]
   float* c;
   std::int64_t c_row;
   std::int64_t kc;
@@ -63,7 +63,8 @@ OJ_INLINE void tile_exactly(int rows, const TileArgs& t) {
   tile_exactly<kTileRows>(rows, t);
 }
 
-// c[m][n] = (c +) a b for n a multiple of kTileCols. Column block outermost: its part of b stays in L1.
+// c[m][n] = (c +) a b for n a multiple of kTileCols. Column block outermost: its part of b stays in
+// L1.
 [[maybe_unused]] static void small_product(int m, int n, TileArgs t) {
   for (int col = 0; col < n; col += kTileCols) {
     TileArgs block = t;

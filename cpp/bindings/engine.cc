@@ -1,0 +1,158 @@
+// Engine and backends for Python: numpy in, numpy out, the GIL released while the engine works.
+#include "engine/engine.h"
+
+#include <pybind11/functional.h>
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <pybind11/stl/filesystem.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/registry.h"
+#include "bindings/manifest_dict.h"
+#include "bindings/register.h"
+
+namespace py = pybind11;
+
+namespace openjev {
+namespace {
+
+using Tokens = py::array_t<std::int32_t, py::array::c_style>;
+using Offsets = py::array_t<std::int64_t, py::array::c_style>;
+using Floats = py::array_t<float, py::array::c_style>;
+using PrefixHandle = std::shared_ptr<Prefix>;
+
+template <class T>
+std::span<const T> span_of(const py::array_t<T, py::array::c_style>& array, const char* name) {
+  if (array.ndim() != 1) {
+    fail(ErrorKind::kBadRequest, name, ": found ", array.ndim(), " dimensions, allowed is 1");
+  }
+  return {array.data(), static_cast<std::size_t>(array.size())};
+}
+
+Floats to_matrix(const std::vector<float>& values, py::ssize_t cols) {
+  const auto rows = static_cast<py::ssize_t>(values.size()) / cols;
+  Floats out({rows, cols});
+  std::copy(values.begin(), values.end(), out.mutable_data());
+  return out;
+}
+
+TokenBatch batch_of(const Tokens& tokens, const Offsets& offsets, bool share) {
+  return {span_of(tokens, "tokens"), span_of(offsets, "offsets"), share};
+}
+
+Floats score(Engine& engine, const Tokens& tokens, const Offsets& offsets, bool share,
+             const PrefixHandle& prefix) {
+  const TokenBatch batch = batch_of(tokens, offsets, share);
+  std::vector<float> logits;
+  {
+    const py::gil_scoped_release unlocked;
+    logits = engine.score(batch, prefix.get());
+  }
+  return to_matrix(logits, engine.manifest().outputs);
+}
+
+Floats last_hidden(Engine& engine, const Tokens& tokens, const Offsets& offsets, bool share,
+                   const PrefixHandle& prefix) {
+  const TokenBatch batch = batch_of(tokens, offsets, share);
+  std::vector<float> hidden;
+  {
+    const py::gil_scoped_release unlocked;
+    hidden = engine.last_hidden(batch, prefix.get());
+  }
+  return to_matrix(hidden, engine.config().hidden_size);
+}
+
+PrefixHandle keep_prefix(Engine& engine, const Tokens& tokens) {
+  const auto ids = span_of(tokens, "tokens");
+  const py::gil_scoped_release unlocked;
+  return engine.keep_prefix(ids);
+}
+
+py::dict info(const Engine& engine) {
+  const ModelConfig& config = engine.config();
+  py::dict out = manifest_dict(engine.manifest());
+  out["device"] = engine.backend().name();
+  out["device_detail"] = engine.backend().describe();
+  out["threads"] = engine.backend().threads();
+  out["weight_dtype"] = name_of(engine.weights().dtype);
+  out["weight_bytes"] = engine.weights().bytes;
+  out["parameters"] = engine.weights().parameters;
+  out["layers"] = config.layers.size();
+  out["hidden_size"] = config.hidden_size;
+  out["vocab_size"] = config.vocab_size;
+  out["max_position_embeddings"] = config.max_position_embeddings;
+  return out;
+}
+
+py::dict stats(const Engine& engine) {
+  const EngineStats s = engine.stats();
+  py::dict out;
+  out["calls"] = s.calls;
+  out["sequences"] = s.sequences;
+  out["tokens"] = s.tokens;
+  out["rows"] = s.rows;
+  out["seconds"] = s.seconds;
+  return out;
+}
+
+// A Python callback, called with the GIL by the thread that loads.
+Progress progress_of(const py::object& callback) {
+  if (callback.is_none()) return {};
+  // The caller's frame holds the callback while the engine loads, so a plain handle will do.
+  return [held = py::handle(callback)](std::int64_t done, std::int64_t total,
+                                       const std::string& what) {
+    const py::gil_scoped_acquire locked;
+    held(done, total, what);
+  };
+}
+
+std::unique_ptr<Engine> make_engine(const std::filesystem::path& path, const std::string& device,
+                                    int threads, const std::string& cpu_isa,
+                                    const py::object& progress) {
+  EngineOptions options{device, {threads, cpu_isa}, progress_of(progress)};
+  const py::gil_scoped_release unlocked;
+  return std::make_unique<Engine>(path, options);
+}
+
+}  // namespace
+
+void register_engine(py::module_& module) {
+  py::class_<Prefix, PrefixHandle>(module, "Prefix",
+                                   "What a pass over a multiple of 64 tokens left behind.");
+
+  py::class_<Engine>(module, "Engine", "A loaded decision model on one device; calls take turns.")
+      .def(py::init(&make_engine), py::arg("path"), py::kw_only(), py::arg("device") = "cpu",
+           py::arg("threads") = 0, py::arg("cpu_isa") = "", py::arg("progress") = py::none(),
+           "Loads an export folder. threads: 0 takes all cores. progress(bytes done, bytes in all, "
+           "what).")
+      .def_property_readonly("info", &info, "Sizes, device and manifest of the model, as a dict.")
+      .def("score", &score, py::arg("tokens"), py::arg("offsets"), py::arg("share") = true,
+           py::arg("prefix") = PrefixHandle(),
+           "float32 logits [n, outputs] of the sequences tokens[offsets[i]:offsets[i + 1]]; int32 "
+           "and int64 arrays.")
+      .def("last_hidden", &last_hidden, py::arg("tokens"), py::arg("offsets"),
+           py::arg("share") = true, py::arg("prefix") = PrefixHandle(),
+           "float32 final-norm vectors [n, hidden_size] of the last tokens.")
+      .def("keep_prefix", &keep_prefix, py::arg("tokens"), py::keep_alive<0, 1>(),
+           "Runs a multiple of 64 tokens; sequences scored with the result continue after them.")
+      .def("stats", &stats,
+           "Totals since loading: calls, sequences, tokens before sharing, rows after, seconds.");
+
+  module.def(
+      "backends",
+      [] {
+        py::list out;
+        for (const BackendStatus& b : backends())
+          out.append(py::make_tuple(b.name, b.usable, b.detail));
+        return out;
+      },
+      "[(name, usable, detail)]: what can run here, and why the others cannot.");
+}
+
+}  // namespace openjev

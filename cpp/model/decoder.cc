@@ -1,0 +1,265 @@
+#include "model/decoder.h"
+
+#include <algorithm>
+
+namespace openjev {
+
+// Buffers of one pass. `rows` matrices hold R rows; the last layer works on the leaves only.
+struct Decoder::Workspace {
+  View residual, normed, update;                 // [R, H]
+  View projection;                               // [R, widest input projection]
+  View q, k;                                     // [R, widest]
+  View values;                                   // [R, Hv * dv], then the gated norm's output
+  View beta, log_decay;                          // [R, Hv] float32
+  View mixed;                                    // [R, widest mixer output]
+  View gate_up, activation;                      // [R, 2 I], [R, I]
+  View states;                                   // [slots, state] float32
+  View leaf_residual, leaf_normed, leaf_update;  // [leaves, H]
+  View leaf_queries;                             // [leaves, 2 * heads * head_dim]
+};
+
+struct Decoder::Pass {
+  const PlanView& plan;
+  const PrefixViews& prefix;
+  const PrefixViews* keep;
+  Workspace buffers;
+  bool last = false;
+};
+
+Decoder::Decoder(const ModelConfig& config, const ModelWeights& weights, Backend& backend)
+    : config_(config), weights_(weights), backend_(backend) {}
+
+Decoder::Workspace Decoder::lay_out(Arena& arena, const PlanView& plan) const {
+  const DeltaShape& d = config_.delta;
+  const DType act = backend_.activation_dtype();
+  const std::int64_t rows = plan.rows, hidden = config_.hidden_size;
+  const std::int64_t queries = std::int64_t{config_.heads} * config_.head_dim;
+  const std::int64_t kv = std::int64_t{config_.kv_heads} * config_.head_dim;
+  Workspace w;
+  w.residual = arena.matrix(act, rows, hidden);
+  w.normed = arena.matrix(act, rows, hidden);
+  w.update = arena.matrix(act, rows, hidden);
+  w.projection = arena.matrix(
+      act, rows,
+      std::max(d.conv_channels() + d.values() + 2 * d.value_heads, 2 * queries + 2 * kv));
+  w.q = arena.matrix(act, rows, std::max(d.keys(), queries));
+  w.k = arena.matrix(act, rows, std::max(d.keys(), kv));
+  w.values = arena.matrix(act, rows, d.values());
+  w.beta = arena.matrix(DType::kF32, rows, d.value_heads);
+  w.log_decay = arena.matrix(DType::kF32, rows, d.value_heads);
+  w.mixed = arena.matrix(act, rows, std::max(d.values(), queries));
+  w.gate_up = arena.matrix(act, rows, 2 * std::int64_t{config_.intermediate_size});
+  w.activation = arena.matrix(act, rows, config_.intermediate_size);
+  w.states = arena.matrix(DType::kF32, plan.states, d.state());
+  w.leaf_residual = arena.matrix(act, plan.leaves, hidden);
+  w.leaf_normed = arena.matrix(act, plan.leaves, hidden);
+  w.leaf_update = arena.matrix(act, plan.leaves, hidden);
+  w.leaf_queries = arena.matrix(act, plan.leaves, 2 * queries);
+  return w;
+}
+
+std::size_t Decoder::workspace_bytes(const PlanView& plan) const {
+  Arena counting;
+  lay_out(counting, plan);
+  return counting.used();
+}
+
+PrefixViews Decoder::lay_out_prefix(Arena& arena, std::int64_t length) const {
+  const DType act = backend_.activation_dtype();
+  const std::int64_t kv = std::int64_t{config_.kv_heads} * config_.head_dim;
+  PrefixViews out;
+  for (const LayerKind kind : config_.layers) {
+    LayerPrefix layer;
+    if (kind == LayerKind::kLinear) {
+      layer.state = arena.matrix(DType::kF32, 1, config_.delta.state());
+      layer.tail = arena.matrix(act, 3, config_.delta.conv_channels());
+    } else {
+      layer.keys = arena.matrix(act, length, kv);
+      layer.values = arena.matrix(act, length, kv);
+    }
+    out.push_back(layer);
+  }
+  return out;
+}
+
+namespace {
+
+View rows_from(View view, std::int64_t first, std::int64_t count) {
+  view.data = static_cast<char*>(view.data) +
+              static_cast<std::size_t>(first * view.stride) * size_of(view.dtype);
+  view.rows = count;
+  return view;
+}
+
+LayerPrefix prefix_of(const PrefixViews& prefix, std::size_t layer) {
+  return prefix.empty() ? LayerPrefix{} : prefix[layer];
+}
+
+}  // namespace
+
+void Decoder::mix_linear(const Pass& pass, std::size_t layer) const {
+  const Workspace& b = pass.buffers;
+  const DeltaShape& d = config_.delta;
+  const LinearAttentionWeights& w = weights_.layers[layer].linear;
+  const LayerPrefix prefix = prefix_of(pass.prefix, layer);
+  Ops& ops = backend_.ops();
+
+  const View projection =
+      b.projection.columns(0, d.conv_channels() + d.values() + 2 * d.value_heads);
+  ops.matmul(b.normed, *w.in_proj, 0, projection);
+  const View mixed = projection.columns(0, d.conv_channels());
+  const View z = projection.columns(d.conv_channels(), d.values());
+  const View q = b.q.columns(0, d.keys()), k = b.k.columns(0, d.keys()),
+             out = b.mixed.columns(0, d.values());
+  ops.delta_inputs({.shape = d,
+                    .mixed = mixed,
+                    .beta_logit = projection.columns(d.conv_channels() + d.values(), d.value_heads),
+                    .decay_logit = projection.columns(
+                        d.conv_channels() + d.values() + d.value_heads, d.value_heads),
+                    .tail = prefix.tail,
+                    .conv = w.conv.view(),
+                    .a_log = w.a_log.view(),
+                    .dt_bias = w.dt_bias.view(),
+                    .parent_row = pass.plan.parent_row,
+                    .q = q,
+                    .k = k,
+                    .v = b.values,
+                    .beta = b.beta,
+                    .log_decay = b.log_decay});
+  ops.delta_rule({.shape = d,
+                  .q = q,
+                  .k = k,
+                  .v = b.values,
+                  .beta = b.beta,
+                  .log_decay = b.log_decay,
+                  .start = prefix.state,
+                  .states = b.states,
+                  .out = out},
+                 pass.plan);
+  if (pass.keep != nullptr) {
+    backend_.copy(b.states.first_rows(1), (*pass.keep)[layer].state);
+    backend_.copy(rows_from(mixed, mixed.rows - 3, 3), (*pass.keep)[layer].tail);
+  }
+  ops.gated_rms_norm(out, z, w.norm.view(), config_.rms_norm_eps, b.values);
+  ops.matmul(b.values, *w.out_proj, 0, b.update);
+  if (pass.last) ops.gather_rows(b.update, pass.plan.leaf_row, b.leaf_update);
+}
+
+void Decoder::attend(const Pass& pass, std::size_t layer, View queries, View keys_values,
+                     std::span<const std::int32_t> position, std::span<const QueryTile> tiles,
+                     View update) const {
+  const Workspace& b = pass.buffers;
+  const FullAttentionWeights& w = weights_.layers[layer].full;
+  const LayerPrefix prefix = prefix_of(pass.prefix, layer);
+  const std::int64_t width = std::int64_t{config_.heads} * config_.head_dim;
+  const std::int64_t kv_width = std::int64_t{config_.kv_heads} * config_.head_dim;
+  const View q = b.q.first_rows(queries.rows).columns(0, width), k = b.k.columns(0, kv_width);
+  const View v = keys_values.columns(kv_width, kv_width);
+  const View out = b.mixed.first_rows(queries.rows).columns(0, width);
+  Ops& ops = backend_.ops();
+
+  const NormRopeJob jobs[] = {{.in = queries,
+                               .heads = config_.heads,
+                               .head_stride = 2 * config_.head_dim,
+                               .weight = w.q_norm.view(),
+                               .position = position,
+                               .out = q},
+                              {.in = keys_values.columns(0, kv_width),
+                               .heads = config_.kv_heads,
+                               .head_stride = config_.head_dim,
+                               .weight = w.k_norm.view(),
+                               .position = pass.plan.position,
+                               .out = k}};
+  ops.norm_rope(jobs, {.head_dim = config_.head_dim,
+                       .rotary_dim = config_.rotary_dim,
+                       .theta = config_.rope_theta,
+                       .eps = config_.rms_norm_eps});
+  if (pass.keep != nullptr) {
+    backend_.copy(k, (*pass.keep)[layer].keys);
+    backend_.copy(v, (*pass.keep)[layer].values);
+  }
+  ops.attention({.heads = config_.heads,
+                 .kv_heads = config_.kv_heads,
+                 .head_dim = config_.head_dim,
+                 .q = q,
+                 .k = k,
+                 .v = v,
+                 .prefix_k = prefix.keys,
+                 .prefix_v = prefix.values,
+                 .gate = queries.columns(config_.head_dim, queries.cols - config_.head_dim),
+                 .gate_stride = 2 * config_.head_dim,
+                 .tiles = tiles,
+                 .out = out},
+                pass.plan);
+  ops.matmul(out, *w.o_proj, 0, update);
+}
+
+void Decoder::mix_full(const Pass& pass, std::size_t layer) const {
+  const Workspace& b = pass.buffers;
+  const std::int64_t queries = 2 * std::int64_t{config_.heads} * config_.head_dim;
+  const std::int64_t kv = 2 * std::int64_t{config_.kv_heads} * config_.head_dim;
+  const View projection = b.projection.columns(0, queries + kv);
+  backend_.ops().matmul(b.normed, *weights_.layers[layer].full.qkv, 0, projection);
+  attend(pass, layer, projection.columns(0, queries), projection.columns(queries, kv),
+         pass.plan.position, pass.plan.row_tiles, b.update);
+}
+
+// Only the leaves' rows of the last layer are read: keys and values of every row, the rest for the
+// leaves.
+void Decoder::mix_last_full(const Pass& pass, std::size_t layer) const {
+  const Workspace& b = pass.buffers;
+  const Matrix& qkv = *weights_.layers[layer].full.qkv;
+  const std::int64_t queries = 2 * std::int64_t{config_.heads} * config_.head_dim;
+  const std::int64_t kv = 2 * std::int64_t{config_.kv_heads} * config_.head_dim;
+  Ops& ops = backend_.ops();
+  const View keys_values = b.projection.columns(0, kv);
+  ops.matmul(b.normed, qkv, queries, keys_values);
+  ops.gather_rows(b.normed, pass.plan.leaf_row, b.leaf_normed);
+  ops.matmul(b.leaf_normed, qkv, 0, b.leaf_queries);
+  attend(pass, layer, b.leaf_queries, keys_values, pass.plan.leaf_position, pass.plan.leaf_tiles,
+         b.leaf_update);
+}
+
+void Decoder::mlp(const Pass& pass, std::size_t layer, View normed, View update) const {
+  const Workspace& b = pass.buffers;
+  const View gate_up = b.gate_up.first_rows(normed.rows),
+             activation = b.activation.first_rows(normed.rows);
+  Ops& ops = backend_.ops();
+  ops.matmul(normed, *weights_.layers[layer].gate_up, 0, gate_up);
+  ops.silu_mul(gate_up, activation);
+  ops.matmul(activation, *weights_.layers[layer].down, 0, update);
+}
+
+void Decoder::forward(const PlanView& plan, const PrefixViews& prefix, const PrefixViews* keep,
+                      void* workspace, std::size_t bytes, View hidden) const {
+  Arena arena(workspace, bytes);
+  Pass pass{plan, prefix, keep, lay_out(arena, plan)};
+  const Workspace& b = pass.buffers;
+  const float eps = config_.rms_norm_eps;
+  const std::size_t layers = weights_.layers.size();
+  Ops& ops = backend_.ops();
+
+  ops.embed(*weights_.embedding, plan.token, b.residual);
+  ops.rms_norm(b.residual, weights_.layers[0].input_norm.view(), eps, b.normed);
+  for (std::size_t i = 0; i < layers; ++i) {
+    const LayerWeights& w = weights_.layers[i];
+    pass.last = i + 1 == layers;
+    if (w.kind == LayerKind::kLinear) {
+      mix_linear(pass, i);
+    } else if (pass.last) {
+      mix_last_full(pass, i);
+    } else {
+      mix_full(pass, i);
+    }
+    if (pass.last) ops.gather_rows(b.residual, plan.leaf_row, b.leaf_residual);
+    const View residual = pass.last ? b.leaf_residual : b.residual;
+    const View update = pass.last ? b.leaf_update : b.update;
+    const View normed = pass.last ? b.leaf_normed : b.normed;
+    ops.add_rms_norm(residual, update, w.post_norm.view(), eps, normed);
+    mlp(pass, i, normed, update);
+    const Parameter& next = pass.last ? weights_.final_norm : weights_.layers[i + 1].input_norm;
+    ops.add_rms_norm(residual, update, next.view(), eps, pass.last ? hidden : normed);
+  }
+}
+
+}  // namespace openjev

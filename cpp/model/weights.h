@@ -1,0 +1,71 @@
+// The weights of one model in backend memory: the slot table from checkpoint names to what the
+// decoder multiplies by.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "io/checkpoint.h"
+#include "model/config.h"
+
+namespace openjev {
+
+// bytes done, bytes in all, what is being loaded
+using Progress = std::function<void(std::int64_t, std::int64_t, const std::string&)>;
+
+// A float32 row vector or small matrix in backend memory.
+class Parameter {
+ public:
+  Parameter() = default;
+  Parameter(Backend& backend, std::int64_t rows, std::int64_t cols,
+            const std::vector<float>& values);
+  const View& view() const { return view_; }
+
+ private:
+  std::unique_ptr<Buffer> buffer_;
+  View view_;
+};
+
+struct LinearAttentionWeights {
+  std::unique_ptr<Matrix> in_proj;  // qkv | z | b | a, stacked
+  std::unique_ptr<Matrix> out_proj;
+  Parameter conv;            // [4, conv channels]
+  Parameter a_log, dt_bias;  // [1, Hv]
+  Parameter norm;            // [1, dv]
+};
+
+struct FullAttentionWeights {
+  std::unique_ptr<Matrix> qkv;  // per head query | gate, then k, then v, stacked
+  std::unique_ptr<Matrix> o_proj;
+  Parameter q_norm, k_norm;  // [1, head_dim]
+};
+
+struct LayerWeights {
+  LayerKind kind = LayerKind::kLinear;
+  Parameter input_norm, post_norm;  // [1, H]
+  LinearAttentionWeights linear;    // filled for kLinear
+  FullAttentionWeights full;        // filled for kFull
+  std::unique_ptr<Matrix> gate_up;  // gate | up, stacked
+  std::unique_ptr<Matrix> down;
+};
+
+struct ModelWeights {
+  DType dtype = DType::kBF16;  // of the matrices
+  std::unique_ptr<Matrix> embedding;
+  std::vector<LayerWeights> layers;
+  Parameter final_norm;  // [1, H]
+  std::int64_t parameters = 0;
+  std::int64_t bytes = 0;  // resident
+};
+
+// Every matrix and vector must have the dtype of embed_tokens, except A_log and linear_attn.norm,
+// which may be F32 in a BF16 checkpoint; they are then rounded to BF16, as the reference loads
+// them. The embedding keeps reading the mapped file, so `checkpoint` must outlive the result.
+ModelWeights load_weights(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
+                          const Progress& progress);
+
+}  // namespace openjev

@@ -63,6 +63,7 @@ def assert_matches_reference(plan: dict[str, Any], sequences: Sequences, share: 
     assert plan["position"].tolist() == [prefix + depth for depth in expected.depth]
     assert plan["parent_row"].tolist() == expected.parent_row
     assert plan["leaf_row"].tolist() == expected.leaf_row
+    assert plan["leaf_position"].tolist() == [prefix + len(sequence) - 1 for sequence in sequences]
     assert plan["chunk_rows"].tolist() == [rows + [-1] * (CHUNK - len(rows)) for rows in expected.chunk_rows]
     assert plan["chunk_length"].tolist() == [len(rows) for rows in expected.chunk_rows]
     assert plan["chunk_parent"].tolist() == expected.chunk_parent
@@ -192,7 +193,8 @@ def test_a_prefix_moves_positions_and_nothing_else(shared: int, prefix_length: i
     sequences = candidates(shared, 5)
     alone, after = make_plan(sequences), make_plan(sequences, prefix_length=prefix_length)
     assert after.pop("prefix_length") == prefix_length and alone.pop("prefix_length") == 0
-    assert np.array_equal(after.pop("position"), alone.pop("position") + prefix_length)
+    for name in ("position", "leaf_position"):
+        assert np.array_equal(after.pop(name), alone.pop(name) + prefix_length)
     for name, value in alone.items():
         assert np.array_equal(after[name], value), name
 

@@ -1,0 +1,1 @@
+"""The HTTP server of openjev: the System One wire format in front of a DecisionModel."""

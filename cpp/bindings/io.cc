@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bindings/manifest_dict.h"
+#include "bindings/register.h"
 #include "io/checkpoint.h"
 #include "io/json.h"
 #include "io/safetensors.h"

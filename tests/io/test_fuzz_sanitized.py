@@ -1,0 +1,69 @@
+"""The reader of safetensors under the address and undefined-behaviour sanitizers: 10,000 mutated files."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [
+    "tests/io/fuzz_safetensors.cc",
+    "cpp/io/bad_checkpoint.cc",
+    "cpp/io/mapped_file.cc",
+    "cpp/io/safetensors.cc",
+    "cpp/io/safetensors_header.cc",
+]
+FLAGS = ["-std=c++20", "-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+
+
+def compiler() -> str:
+    found = shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")
+    assert found is not None, (
+        "the build of the package needs a C++ compiler, but neither c++ nor g++ is on PATH"
+    )
+    return found
+
+
+def json_include() -> Path:
+    spec = importlib.util.find_spec("nlohmann_json")
+    assert spec is not None, "nlohmann-json is a requirement of the build: make build installs it"
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "include"
+
+
+def sanitizers_missing(folder: Path) -> str:
+    """Why no program can be built and run with the sanitizers, or "" when one can."""
+    source = folder / "empty.cc"
+    source.write_text("int main() { return 0; }\n", encoding="utf-8")
+    build = subprocess.run(
+        [compiler(), *FLAGS, source, "-o", folder / "empty"], capture_output=True, text=True
+    )
+    if build.returncode != 0:
+        return f"{compiler()} cannot link the sanitizers: {build.stderr.strip()[-300:]}"
+    start = subprocess.run([folder / "empty"], capture_output=True, text=True)
+    return f"a sanitized program does not start: {start.stderr.strip()[-300:]}" if start.returncode else ""
+
+
+@pytest.mark.timeout(900)
+def test_mutated_files_are_read_or_refused_without_a_sanitizer_report(tmp_path: Path) -> None:
+    if reason := sanitizers_missing(tmp_path):
+        pytest.skip(reason)
+    program = tmp_path / "fuzz_safetensors"
+    includes = [f"-I{ROOT / 'cpp'}", "-isystem", str(json_include())]
+    sources = [ROOT / source for source in SOURCES]
+    build = subprocess.run(
+        [compiler(), *FLAGS, *includes, *sources, "-o", program], capture_output=True, text=True
+    )
+    assert build.returncode == 0, build.stderr
+    run = subprocess.run([program, "1", "10000", tmp_path], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    tally = re.fullmatch(r"10000 mutated files: (\d+) read, (\d+) refused\n", run.stdout)
+    assert tally is not None, run.stdout
+    assert int(tally[1]) > 100
+    assert int(tally[2]) > 1000

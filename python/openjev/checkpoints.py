@@ -114,7 +114,8 @@ def find(name: str) -> KnownCheckpoint | None:
 def resolve(name_or_path: str | Path) -> Path:
     """The folder to load. An existing folder wins over a name; "demo" is built on first use.
 
-    Raises CheckpointError for a known checkpoint that is not here and for anything that is neither.
+    Raises CheckpointError for a known checkpoint that is not here, for anything that is neither, and when the
+    demo cannot be written.
     """
     name = os.fspath(name_or_path)
     path = os.path.expanduser(name)
@@ -124,7 +125,12 @@ def resolve(name_or_path: str | Path) -> Path:
     if os.path.exists(path):
         raise CheckpointError(f"{name}: found a file, allowed: a folder with {EXPORT_FILES}")
     if name == "demo":
-        return demo_folder()
+        try:
+            return demo_folder()
+        except OSError as error:
+            raise CheckpointError(
+                f"demo: cannot be built: {error}; allowed: a cache folder that can be written, see OPENJEV_CACHE"
+            ) from None
     row = find(name)
     if row is not None:
         raise CheckpointError(

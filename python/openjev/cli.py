@@ -52,9 +52,12 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
             raise
         return _fail(str(error), EXIT_BAD)
     except BrokenPipeError:
-        # The reader of our output has left. Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of our output has left: nobody to tell.
+        _drop_output()
         return EXIT_BAD
+    except OSError as error:
+        _drop_output()
+        return _fail(f"{error.filename or 'output'}: {error.strerror or error}", EXIT_BAD)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
 
@@ -62,6 +65,11 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
 def _fail(message: str, code: int) -> int:
     print("openjev: error: " + " ".join(message.split()), file=sys.stderr)
     return code
+
+
+def _drop_output() -> None:
+    """Lets what is still buffered for stdout go nowhere: Python would try, and complain, once more at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _use_utf8() -> None:

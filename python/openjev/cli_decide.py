@@ -60,9 +60,11 @@ def load_model(settings: Settings) -> DecisionModel:
 
 def run_decide(args: argparse.Namespace, settings: Settings) -> int:
     """Answers questions about one state; the output is the body of a 200 answer of the server."""
+    if [args.state, args.questions, *args.noul].count("-") > 1:
+        raise UsageError(
+            "found - more than once, allowed: standard input for one of --state, --questions, --noul"
+        )
     questions = _questions(args.questions, args.noul)
-    if args.state == "-" and args.questions == "-":
-        raise UsageError("--questions: found - as for --state, allowed: standard input for one of them")
     state = read_state(args.state)
     decision = load_model(settings).decide(state, questions)
     indent = 2 if sys.stdout.isatty() else None

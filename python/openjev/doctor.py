@@ -45,7 +45,7 @@ class Finding:
 
     def line(self) -> str:
         mark = {None: "  ", True: "ok", False: "!!"}[self.ok]
-        return f"{mark}  {self.name:<12} {self.text}"
+        return f"{mark}  {self.name:<17} {self.text}"
 
 
 def run_doctor(args: argparse.Namespace, settings: Settings) -> int:
@@ -102,7 +102,7 @@ def _packages() -> list[Finding]:
     for module, purpose, extra in wanted:
         installed = _installed(module)
         text = installed or f"not installed; for {purpose}: pip install 'openjev[{extra}]'"
-        found.append(Finding(module.split("_")[0], text))
+        found.append(Finding(module.replace("_", "-"), text))
     return found
 
 

@@ -154,6 +154,16 @@ def test_demo_is_built_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.Mo
     assert checkpoints.resolve("demo") == folder
 
 
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "cache"
+    file.write_bytes(b"")
+    monkeypatch.setenv("OPENJEV_CACHE", str(file))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CheckpointError) as caught:
+        resolve("demo")
+    assert str(file) in str(caught.value) and "OPENJEV_CACHE" in str(caught.value)
+
+
 # Totals and tensor counts of the published text backbones, embedding included.
 @pytest.mark.parametrize(
     "shape, parameters, tensors",

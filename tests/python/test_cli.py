@@ -17,6 +17,7 @@ import pytest
 from openjev import cli
 from openjev.checkpoints import CHECKPOINTS
 from openjev.demo import build_checkpoint
+from openjev.progress import load_progress, progress_bar
 
 STATE = "My parcel is three days late and nobody answers."
 QUESTIONS: dict[str, Any] = {
@@ -96,7 +97,7 @@ def test_the_version_is_the_installed_one(run: Run) -> None:
         (["fly"], "invalid choice: 'fly'"),
         (["decide"], "--state"),
         (["decide", "--state", "x"], "--questions JSON, --noul TEXT"),
-        (["decide", "--state", "-", "--questions", "-"], "standard input for one of them"),
+        (["decide", "--state", "-", "--questions", "-"], "standard input for one of --state"),
         (["decide", "--state", "x", "--noul", "?", "--port", "1"], "--port"),
         (["score"], "FILE.jsonl"),
         (["serve", "--port", "eighty"], "--port: found 'eighty', allowed: a whole number from 0 to 65535"),
@@ -121,6 +122,32 @@ def test_decide_prints_what_the_library_answers(run: Run, checkpoint: Path) -> N
     assert result.out.count("\n") == 1
     assert result.json == openjev.load(checkpoint, device="cpu").decide(STATE, QUESTIONS).to_dict()
     assert "random weights" in one_line(result.err)
+
+
+def test_decide_is_indented_for_a_person(run: Run, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    argv = ("decide", "--model", str(checkpoint), "--state", STATE, "--noul", "Late?")
+    piped = run(*argv)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    shown = run(*argv)
+    assert shown.json == piped.json
+    assert shown.out.startswith('{\n  "model"')
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_shown_on_a_terminal_only(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stream(io.StringIO):
+        def isatty(self) -> bool:
+            return terminal
+
+    stream = Stream()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with load_progress() as report:
+        report(1_000_000, 4_000_000, "reading weights")
+        report(4_000_000, 4_000_000, "reading weights")
+    with progress_bar(10, "scoring", unit="row") as advance:
+        advance(10)
+    assert ("reading weights" in stream.getvalue()) is terminal
+    assert ("scoring" in stream.getvalue()) is terminal
 
 
 def test_noul_is_short_for_a_yes_no_question(run: Run, checkpoint: Path) -> None:
@@ -306,6 +333,17 @@ def test_info_describes_a_folder(run: Run, checkpoint: Path) -> None:
     assert str(checkpoint) in text.out and "openjev/demo @ 1-seed-" in text.out
 
 
+def test_info_describes_letters_and_float32_weights(run: Run, tmp_path: Path) -> None:
+    folder = build_checkpoint(tmp_path / "x", kind="letters", dtype="F32")
+    facts = run("info", str(folder), "--json").json
+    info = openjev.load(folder, device="cpu").info
+    assert info.readout == "letters" and info.weight_dtype == "F32"
+    assert facts["family"] == info.family
+    assert facts["readout"] == "26 option letters"
+    assert facts["weights"].startswith("F32")
+    assert (facts["tokens_per_prompt"], facts["options_per_choice"]) == (16384, 26)
+
+
 @pytest.mark.parametrize("row", CHECKPOINTS, ids=lambda row: row.name)
 def test_info_of_a_known_checkpoint_that_is_not_here_says_what_is_known(run: Run, row: Any) -> None:
     result = run("info", row.name, "--json")
@@ -364,11 +402,24 @@ def test_t22_text_is_utf8_whatever_the_locale_says(checkpoint: Path, locale: str
         assert json.loads(done.stdout.decode("utf-8")) == want
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_is_one_line_and_code_1(checkpoint: Path) -> None:
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    argv = [sys.executable, "-m", "openjev", "info", str(checkpoint)]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(argv, env=environ, stdout=full, stderr=subprocess.PIPE, timeout=120)
+    assert done.returncode == 1
+    assert one_line(done.stderr.decode("utf-8")) == "openjev: error: output: No space left on device\n"
+
+
 def test_a_reader_that_leaves_early_is_no_traceback(checkpoint: Path, tmp_path: Path) -> None:
     file = tmp_path / "requests.jsonl"
-    file.write_bytes(jsonl(*({"state": "Hi", "questions": QUESTIONS} for _ in range(300))))
+    # Several times the buffer of a pipe's writer, so that it writes again after the reader has left.
+    row = {"id": "x" * 2000, "state": "Hi", "questions": {"late": QUESTIONS["late"]}}
+    file.write_bytes(jsonl(*(row for _ in range(100))))
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     argv = [sys.executable, "-m", "openjev", "score", str(file), "--model", str(checkpoint)]
+    argv += ["--batch-tokens", "1000"]
     with subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.readline()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openjev
 import pytest
 import safetensors
 from numpy.typing import NDArray
@@ -188,6 +189,35 @@ def test_an_impossible_number_of_shards_is_refused(build: Build, shards: int) ->
 def test_a_vocabulary_below_the_tokenizers_is_refused(build: Build) -> None:
     with pytest.raises(ValueError, match="vocab_size: found 512, allowed: at least the tokenizer's 1024"):
         build("x", config={**SMALL, "vocab_size": 512})
+
+
+STATES = (
+    "Hi",
+    "The parcel is three days late and nobody answers.",
+    "Thank you, everything works well.",
+    "I was charged twice for the same month, please send the money back.",
+    "How do I change the address of my account? The form only accepts the old postal code.",
+    '{"customer": "returning", "priority": "high"}',
+)
+ASKED = ("Is it urgent?", "Is the customer angry?", "Does this need a reply?", "Late?")
+
+
+def test_the_demo_answers_differently_to_different_requests_and_is_never_certain(tmp_path: Path) -> None:
+    model = openjev.load(build_checkpoint(tmp_path / "demo"), device="cpu")
+    questions = {text: openjev.Noul(text) for text in ASKED}
+    requests = [openjev.DecisionRequest(state, questions) for state in STATES]
+    logits = np.concatenate(model.execute([model.prepare(request) for request in requests])).ravel()
+    assert logits.shape == (24,)
+    assert 0.5 < logits.std() < 2.5
+    assert abs(logits.mean()) < 1.5
+    assert np.abs(logits).max() < 6
+
+
+def test_the_letters_demo_prefers_different_options_for_different_states(tmp_path: Path) -> None:
+    model = openjev.load(build_checkpoint(tmp_path / "demo", kind="letters"), device="cpu")
+    question = {"q": openjev.Choice("Which one?", dict.fromkeys("abcdefgh"))}
+    answers = [model.decide(state, question)["q"] for state in STATES]
+    assert len({answer.to_dict()["choice"] for answer in answers}) > 1
 
 
 @pytest.fixture

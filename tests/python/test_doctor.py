@@ -69,7 +69,7 @@ def test_t17_without_a_native_library_doctor_and_the_other_commands_say_so_in_a_
         native.runtime()
     code, lines = report(capsys)
     assert code == 1
-    assert line_of(lines, "native") == f"!!  native       {caught.value}"
+    assert line_of(lines, "native") == f"!!  native            {caught.value}"
     assert line_of(lines, "demo").startswith("!!")
     assert lines[-1] == "2 of the above must work and does not"
 

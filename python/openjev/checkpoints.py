@@ -129,7 +129,7 @@ def resolve(name_or_path: str | Path) -> Path:
             return demo_folder()
         except OSError as error:
             raise CheckpointError(
-                f"demo: cannot be built: {error}; allowed: a cache folder that can be written, see OPENJEV_CACHE"
+                f"demo: cannot be built: {error}; allowed: a cache that can be written, see OPENJEV_CACHE"
             ) from None
     row = find(name)
     if row is not None:

@@ -68,7 +68,7 @@ def _fail(message: str, code: int) -> int:
 
 
 def _drop_output() -> None:
-    """Lets what is still buffered for stdout go nowhere: Python would try, and complain, once more at exit."""
+    """Lets what is still buffered for stdout go nowhere: Python would try and complain again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

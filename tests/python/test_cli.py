@@ -379,3 +379,10 @@ def test_serve_hands_the_settings_to_the_server(run: Run, monkeypatch: pytest.Mo
     environ = {"OPENJEV_PORT": "9000", "OPENJEV_HOST": "::1"}
     assert run("serve", "--port", "9001", environ=environ).code == 0
     assert seen == [openjev.settings.Settings(port=9001, host="::1", device="cpu")]
+
+
+def test_serve_without_the_server_extra_says_how_to_get_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openjev_server.app", None)  # makes its import fail
+    result = run("serve")
+    assert result.code == 1
+    assert "pip install 'openjev[server]'" in one_line(result.err)

@@ -134,7 +134,7 @@ def _rows(model: DecisionModel, data: bytes) -> Iterator[_Row]:
             continue
         row = _Row(number, None, len(line) + 1)
         try:
-            request = parse_json(decode(line, f"line {number}"), f"line {number}")
+            request = parse_json(decode(line, "row"), "row")
             if isinstance(request, dict):
                 row.identity = request.pop("id", None)
             row.prepared = model.prepare(request)

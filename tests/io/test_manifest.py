@@ -170,7 +170,8 @@ def test_a_base_model_is_refused_with_what_is_needed(tmp_path: Path) -> None:
     assert str(caught.value) == (
         f"{tmp_path}: decision manifest: found neither decision.json nor open_jev_export.json (a base model, "
         "which has no readout to decide with), allowed an exported decision checkpoint: decision.json "
-        "(format qwen35-decision/1) with readout.safetensors, or open_jev_export.json (format open-jev-text-merged/1)"
+        "(format qwen35-decision/1) with readout.safetensors, or open_jev_export.json "
+        "(format open-jev-text-merged/1)"
     )
 
 

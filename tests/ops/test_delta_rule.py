@@ -1,0 +1,153 @@
+"""delta_rule: the chunked rule over a chunk tree against the token-by-token recursion in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from tests.compare import assert_close, assert_same_bits, guarded, strided
+from tests.ops.support import SEQUENCES, Forest, forest, normal, random_sequences
+from tests.reference import ops as reference
+
+Shape = tuple[int, int, int, int]
+SHAPES: list[Shape] = [(2, 4, 32, 32), (2, 6, 16, 32), (1, 3, 40, 24), (1, 2, 128, 128)]
+# Chunked against recurrent, both in float32, differ by about 5e-7 over 200 tokens; the triangular solve of a
+# chunk and the cumulative decays (a float32 sum of up to 64 terms, exponentiated) add to that.
+TOLERANCE = 3e-6
+CHUNK = 64
+
+
+def _unit(x: np.ndarray, heads: int) -> np.ndarray:
+    parts = x.reshape(x.shape[0], heads, -1)
+    return (parts / np.linalg.norm(parts, axis=-1, keepdims=True)).reshape(x.shape).astype(np.float32)
+
+
+def _inputs(shape: Shape, rows: int, rate: float = 0.3) -> dict[str, np.ndarray]:
+    """Unit keys, queries scaled by dk^-1/2; keys share a direction, as after silu, so updates interact."""
+    key_heads, value_heads, key_dim, value_dim = shape
+    keys = key_heads * key_dim
+    random = np.random.default_rng([rows, *shape])
+    decay = -rate * random.exponential(1.0, (rows, value_heads)) * np.linspace(0.01, 3.0, value_heads)
+    return {
+        "q": _unit(normal(60, rows, keys) + 0.5, key_heads) * np.float32(key_dim**-0.5),
+        "k": _unit(normal(61, rows, keys) + 0.5, key_heads),
+        "v": normal(62, rows, value_heads * value_dim),
+        "beta": random.uniform(0.02, 0.98, (rows, value_heads)).astype(np.float32),
+        "log_decay": decay.astype(np.float32),
+    }
+
+
+def _state(shape: Shape) -> np.ndarray:
+    _, value_heads, key_dim, value_dim = shape
+    return normal(63, 1, value_heads * key_dim * value_dim, 0.3)
+
+
+def _run(
+    ops: Any, shape: Shape, tree: Forest, inputs: dict[str, np.ndarray], start: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    _, value_heads, key_dim, value_dim = shape
+    out = guarded(tree.rows, value_heads * value_dim)
+    states = guarded(tree.plan["states"], value_heads * key_dim * value_dim)
+    ops.delta_rule(shape, tree.args, *inputs.values(), start, states.out, out.out)
+    return out.check("out"), states.check("states")
+
+
+def _end_rows(tree: Forest) -> dict[int, int]:
+    """State slot -> the row after which it is taken."""
+    plan, rows = tree.plan, {}
+    for first, count, _, slot in plan["segments"].tolist():
+        last = first + count - 1
+        if slot >= 0:
+            rows[slot] = int(plan["chunk_rows"][last][plan["chunk_length"][last] - 1])
+    return rows
+
+
+def _check(
+    ops: Any,
+    shape: Shape,
+    tree: Forest,
+    start: np.ndarray | None,
+    rate: float = 0.3,
+    tolerance: float = TOLERANCE,
+) -> None:
+    inputs = _inputs(shape, tree.rows, rate)
+    out, states = _run(ops, shape, tree, {k: strided(v) for k, v in inputs.items()}, start)
+    want, after = reference.delta_rule(shape, tree.parent, **inputs, start=start)
+    assert_close(out, want, tolerance, "out")
+    ends = _end_rows(tree)
+    assert sorted(ends) == list(range(tree.plan["states"]))
+    for slot, row in ends.items():
+        assert_close(states[slot], after[row].ravel(), tolerance, f"state {slot}")
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_matches_the_recursion_on_trees(ops: Any, name: str) -> None:
+    _check(ops, (2, 6, 16, 32), forest(SEQUENCES[name]), None)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("prefix", [0, CHUNK, 2 * CHUNK])
+def test_matches_the_recursion_for_every_shape_after_a_prefix(ops: Any, shape: Shape, prefix: int) -> None:
+    tree = forest(SEQUENCES["branches at 65"], prefix_length=prefix)
+    _check(ops, shape, tree, _state(shape) if prefix else None)
+
+
+@pytest.mark.parametrize(
+    ("rate", "tolerance"), [(0.0, TOLERANCE), (1e-4, TOLERANCE), (1.0, TOLERANCE), (30.0, 1e-5)]
+)
+def test_any_rate_of_decay(ops: Any, rate: float, tolerance: float) -> None:
+    """At 30 a chunk decays by e^-1000s: exp underflows to zero, and nothing becomes infinite or NaN.
+
+    Sums of decays of that size are rounded by 1e-4; the few differences of them that are near 0 inherit it.
+    """
+    tree, shape = forest(SEQUENCES["one path of 200"]), (2, 4, 32, 32)
+    _check(ops, shape, tree, _state(shape), rate, tolerance)
+
+
+def test_the_last_state_is_kept_on_request(ops: Any) -> None:
+    tree = forest([SEQUENCES["one path of 200"][0][: 2 * CHUNK]], keep_end_state=True)
+    assert tree.plan["states"] == 1
+    _check(ops, (2, 4, 32, 32), tree, None)
+
+
+def test_any_tree(ops: Any) -> None:
+    @settings(max_examples=15, deadline=None)
+    @given(random_sequences())
+    def any_tree(sequences: list[list[int]]) -> None:
+        _check(ops, (1, 2, 16, 16), forest(sequences), None)
+
+    any_tree()
+
+
+@pytest.mark.parametrize("name", ["branches at 63", "branches at 64", "branches of branches", "many leaves"])
+def test_a_path_alone_gives_the_bits_it_has_in_a_tree(threads: list[Any], name: str) -> None:
+    shape, sequences = (2, 4, 32, 32), SEQUENCES[name]
+    tree = forest(sequences)
+    inputs = _inputs(shape, tree.rows)
+    want, _ = _run(threads[0], shape, tree, inputs, None)
+    for sequence, leaf in zip(sequences, tree.plan["leaf_row"].tolist(), strict=True):
+        path = reference.ancestors(tree.parent, leaf)
+        alone, _ = _run(threads[1], shape, forest([sequence]), {k: v[path] for k, v in inputs.items()}, None)
+        assert_same_bits(alone, want[path])
+    again, _ = _run(threads[2], shape, tree, inputs, None)
+    assert_same_bits(again, want, "threads")
+
+
+def test_a_path_cut_at_a_multiple_of_64_continues_with_the_same_bits(ops: Any) -> None:
+    shape, ids = (2, 6, 16, 32), SEQUENCES["one path of 200"][0]
+    inputs = _inputs(shape, len(ids))
+    whole, _ = _run(ops, shape, forest([ids]), inputs, None)
+    for cut in (CHUNK, 2 * CHUNK):
+        head, state = _run(
+            ops, shape, forest([ids[:cut]], keep_end_state=True), _part(inputs, slice(cut)), None
+        )
+        rest = forest([ids[cut:]], prefix_length=cut)
+        tail, _ = _run(ops, shape, rest, _part(inputs, slice(cut, None)), np.ascontiguousarray(state))
+        assert_same_bits(np.concatenate([head, tail]), whole)
+
+
+def _part(inputs: dict[str, np.ndarray], rows: slice) -> dict[str, np.ndarray]:
+    return {name: values[rows] for name, values in inputs.items()}

@@ -1,0 +1,20 @@
+"""gather_rows: out[i] = x[rows[i]], any order, repeats allowed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.compare import assert_same_bits, guarded, strided
+from tests.ops.support import ROWS, normal
+
+
+@pytest.mark.parametrize("count", ROWS)
+def test_rows_are_copied_exactly(ops: Any, count: int) -> None:
+    x = normal(3, 37, 129)
+    rows = np.random.default_rng(count).integers(0, 37, count).astype(np.int32)
+    out = guarded(count, 129)
+    ops.gather_rows(strided(x), rows, out.out)
+    assert_same_bits(out.check(), x[rows])

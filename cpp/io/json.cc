@@ -115,8 +115,8 @@ Fields::Fields(const Json& object, std::filesystem::path file, std::string path)
   }
 }
 
-void Fields::refuse_text(const std::string& name, const std::string& found,
-                         const std::string& allowed) const {
+void Fields::refuse(const std::string& name, const std::string& found,
+                    const std::string& allowed) const {
   bad_checkpoint(file_, path_ + name, found, allowed);
 }
 
@@ -125,7 +125,7 @@ const Json* Fields::find(const std::string& name) const {
   return at == object_.end() || at->is_null() ? nullptr : &*at;
 }
 
-const Json& Fields::require(const std::string& name, std::string_view allowed) const {
+const Json& Fields::require(const std::string& name, const std::string& allowed) const {
   const Json* value = find(name);
   if (value == nullptr) refuse(name, object_.contains(name) ? "null" : "no such field", allowed);
   return *value;

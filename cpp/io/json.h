@@ -33,7 +33,7 @@ class Fields {
   const std::filesystem::path& file() const { return file_; }
 
   const Json* find(const std::string& name) const;  // nullptr: absent
-  const Json& require(const std::string& name, std::string_view allowed) const;
+  const Json& require(const std::string& name, const std::string& allowed) const;
 
   std::int64_t integer(const std::string& name, std::int64_t min, std::int64_t max) const;
   double positive(const std::string& name, double max) const;  // 0 < value <= max
@@ -43,26 +43,16 @@ class Fields {
   const Json& array(const std::string& name) const;
   Fields object(const std::string& name) const;
 
-  template <class Found, class Allowed>
-  [[noreturn]] void refuse(const std::string& name, const Found& found,
-                           const Allowed& allowed) const;
+  [[noreturn]] void refuse(const std::string& name, const std::string& found,
+                           const std::string& allowed) const;
 
  private:
-  [[noreturn]] void refuse_text(const std::string& name, const std::string& found,
-                                const std::string& allowed) const;
-
   const Json& object_;
   std::filesystem::path file_;
   std::string path_;
 };
 
-template <class Found, class Allowed>
-[[noreturn]] void Fields::refuse(const std::string& name, const Found& found,
-                                 const Allowed& allowed) const {
-  refuse_text(name, std::string(found), std::string(allowed));
-}
-
-// An integer of an array, or a field that was already looked up.
+// Whether `value` is an integer from min to max: for elements of lists, which have no field name.
 bool integer_in(const Json& value, std::int64_t min, std::int64_t max);
 
 }  // namespace openjev

@@ -69,6 +69,14 @@ def test_t5_an_answer_does_not_depend_on_its_company(engines: Engines) -> None:
     assert_same_bits(logits(engine, [a] * 32), np.repeat(alone[None], 32, 0))
 
 
+@pytest.mark.parametrize("length", [1, 3, 90])
+def test_more_sequences_than_rows(engines: Engines, length: int) -> None:
+    """Repeats share all their rows: 300 answers come out of at most 90 rows."""
+    engine, ids = engines.engine("tiny_r3"), MODELS["tiny_r3"].token_ids(length, 8)
+    got = hidden(engine, [ids] * 300)
+    assert_same_bits(got, np.repeat(hidden(engine, [ids]), 300, 0))
+
+
 @pytest.mark.parametrize("state", [3, 527, 528, 4000])
 def test_t20_sharing_on_and_off(engines: Engines, state: int) -> None:
     """A state and 8 questions."""

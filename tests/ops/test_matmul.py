@@ -29,7 +29,7 @@ def test_matches_float64(ops: Any, rows: int, features: int, inner: int, stored:
     got = _run(ops, strided(x), held)
     # One output of few terms may be small beside its terms: the error is measured against |x| |W|^T.
     want = reference.matmul(x, held)
-    values = reference.from_bf16(held) if stored == "BF16" else held
+    values = reference.from_bf16(reference.to_bf16(weight)) if stored == "BF16" else weight
     size = np.abs(x).astype(np.float64) @ np.abs(values).astype(np.float64).T
     assert (np.abs(got - want) <= SUMS * size).all()
 

@@ -113,7 +113,7 @@ def _bell(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.float64]:
     total = np.zeros(words.shape, np.int64)
     for part in range(4):
         total += ((words >> np.uint64(16 * part)) & np.uint64(0xFFFF)).astype(np.int64)
-    return (total - 2 * 0xFFFF) * (math.sqrt(3.0) / 65536.0)
+    return (total - 2 * 0xFFFF).astype(np.float64) * (math.sqrt(3.0) / 65536.0)
 
 
 def _mean_and_spread(name: str, columns: int) -> tuple[float, float]:
@@ -208,7 +208,8 @@ def _write_weights(
     ]
     if shards == 1:
         return [write_safetensors(folder / "model.safetensors", tensors)]
-    files, index = [], {}
+    files: list[WrittenFile] = []
+    index: dict[str, str] = {}
     for shard in range(shards):
         path = folder / f"model-{shard + 1:05d}-of-{shards:05d}.safetensors"
         part = tensors[shard::shards]

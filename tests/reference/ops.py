@@ -50,7 +50,7 @@ def softplus(x: Array) -> Array:
 
 
 def rms_normalized(x: Array, eps: float) -> Array:
-    return x / np.sqrt(np.mean(x * x, -1, keepdims=True) + eps)
+    return f64(x / np.sqrt(np.mean(x * x, -1, keepdims=True) + eps))
 
 
 def rms_norm(x: npt.ArrayLike, weight: npt.ArrayLike, eps: float) -> Array:
@@ -87,7 +87,8 @@ def causal_conv(
     before = np.zeros((TAPS - 1, m.shape[1])) if tail is None else f64(tail)
     out = np.empty_like(m)
     for row in range(m.shape[0]):
-        window, at = [], row
+        window: list[Array] = []
+        at = row
         while at >= 0 and len(window) < TAPS:
             window.append(m[at])
             at = int(parent[at])
@@ -98,7 +99,7 @@ def causal_conv(
 
 
 def l2_normalized(x: Array) -> Array:
-    return x / np.sqrt(np.sum(x * x, -1, keepdims=True) + L2_EPS)
+    return f64(x / np.sqrt(np.sum(x * x, -1, keepdims=True) + L2_EPS))
 
 
 def delta_inputs(

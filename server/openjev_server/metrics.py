@@ -74,7 +74,6 @@ class Metrics:
         self._left.inc()
 
     def engine_call(self, call: CallStats) -> None:
-        """Called from the engine thread; prometheus-client's counters are locked."""
         self._engine_seconds.observe(call.seconds)
         self._batch.observe(call.requests)
         self._engine_tokens.inc(call.tokens)

@@ -79,7 +79,7 @@ class Scheduler(Generic[ItemT, ResultT]):
 
     `execute` is called in the engine thread, never twice at once, and returns one result for each item in
     order. When a call with several items raises, each item is called again alone, so that only the one at
-    fault fails. `on_call` is told about each finished call, in the engine thread.
+    fault fails. `on_call` is told about each finished call, on the event loop.
     """
 
     def __init__(
@@ -96,6 +96,7 @@ class Scheduler(Generic[ItemT, ResultT]):
         self._queue_tokens = queue_tokens
         self._batch_tokens = batch_tokens
         self._on_call = on_call
+        self._calls: list[CallStats] = []
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Job[ItemT, ResultT]] = deque()
         self._waiting_tokens = 0
@@ -192,8 +193,9 @@ class Scheduler(Generic[ItemT, ResultT]):
     def _engine_loop(self) -> None:
         while (batch := self._inbox.get()) is not None:
             reports = self._run(batch)
+            calls, self._calls = self._calls, []
             try:
-                self._loop.call_soon_threadsafe(self._settle, batch, reports)
+                self._loop.call_soon_threadsafe(self._settle, batch, reports, calls)
             except RuntimeError:
                 return  # the loop was closed while the engine ran
             del batch, reports  # nothing of a finished request stays alive while the thread waits
@@ -224,11 +226,12 @@ class Scheduler(Generic[ItemT, ResultT]):
             failed = False
         finally:
             seconds = time.perf_counter() - started
-            if self._on_call is not None:
-                self._on_call(CallStats(len(batch), sum(job.tokens for job in batch), seconds, failed))
+            self._calls.append(CallStats(len(batch), sum(job.tokens for job in batch), seconds, failed))
         return [_Report(result, started, seconds) for result in results]
 
-    def _settle(self, batch: list[_Job[ItemT, ResultT]], reports: list[_Report[ResultT]]) -> None:
+    def _settle(
+        self, batch: list[_Job[ItemT, ResultT]], reports: list[_Report[ResultT]], calls: list[CallStats]
+    ) -> None:
         self._running = []
         for job, report in zip(batch, reports, strict=True):
             if job.future.done():
@@ -238,16 +241,18 @@ class Scheduler(Generic[ItemT, ResultT]):
             else:
                 waited = report.started - job.admitted
                 job.future.set_result(Outcome(report.result, waited, report.seconds))
-        self._learn_speed(batch, reports)
         self._start_next()
+        # Behind the callers woken above: counting must not delay their answers.
+        self._loop.call_soon(self._account, calls)
 
-    def _learn_speed(self, batch: list[_Job[ItemT, ResultT]], reports: list[_Report[ResultT]]) -> None:
-        tokens = sum(job.tokens for job in batch)
-        seconds = reports[0].seconds
-        if tokens and seconds:
-            sample = seconds / tokens
-            old = self._seconds_per_token or sample
-            self._seconds_per_token = old + _SMOOTHING * (sample - old)
+    def _account(self, calls: list[CallStats]) -> None:
+        for call in calls:
+            if not call.failed and call.tokens:
+                sample = call.seconds / call.tokens
+                old = self._seconds_per_token or sample
+                self._seconds_per_token = old + _SMOOTHING * (sample - old)
+            if self._on_call is not None:
+                self._on_call(call)
 
     def _retry_after(self) -> int:
         pending = self._waiting_tokens + sum(job.tokens for job in self._running)

@@ -148,7 +148,9 @@ class Service:
         return await self.call("GET", path, None, {name.replace("_", "-"): v for name, v in headers.items()})
 
     async def call(self, method: str, path: str, data: Any, headers: Mapping[str, str]) -> Answer:
-        async with self.client.request(method, path, data=data, headers=headers) as response:
+        # The session itself: the test client would keep every response until its end.
+        url = self.client.make_url(path)
+        async with self.client.session.request(method, url, data=data, headers=headers) as response:
             return Answer(response, await response.read())
 
     async def raw(self, sent: bytes, *, timeout: float = 10) -> bytes:
@@ -227,7 +229,8 @@ class Servers:
             return self.model(engine, accept_any_model=settings.accept_any_model)
 
         app = build_app(settings, load or make)
-        async with TestClient(JsonTestServer(app)) as client:
+        unlimited = aiohttp.TCPConnector(limit=0)
+        async with TestClient(JsonTestServer(app), connector=unlimited) as client:
             service = Service(client, engine)
             if ready:
                 await asyncio.wait_for(service.host.settled.wait(), 20)

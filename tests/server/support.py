@@ -123,10 +123,12 @@ class Service:
     def __init__(self, client: TestClient[web.Request, web.Application], engine: FakeEngine) -> None:
         self.client = client
         self.engine = engine
+        assert isinstance(client.server, TestServer)
+        self._app = client.server.app
 
     @property
     def host(self) -> ModelHost:
-        return self.client.server.app[HOST_KEY]  # type: ignore[attr-defined]
+        return self._app[HOST_KEY]
 
     @property
     def port(self) -> int:
@@ -136,7 +138,7 @@ class Service:
 
     async def quiet(self) -> None:
         """Returns when the server has noticed that every request is over."""
-        await self.client.server.app[GATE_KEY].wait_until_quiet()  # type: ignore[attr-defined]
+        await self._app[GATE_KEY].wait_until_quiet()
 
     async def post(self, body: Any, path: str = "/v1/systemone", **headers: str) -> Answer:
         """Posts an object as JSON, or bytes as they are; `_` in header names stands for `-`."""

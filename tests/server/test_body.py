@@ -6,6 +6,7 @@ import gzip
 import sys
 import tracemalloc
 import zlib
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -26,7 +27,12 @@ def deflate_bare(data: bytes) -> bytes:
     return packer.compress(data) + packer.flush()
 
 
-PACKERS = {"gzip": gzip.compress, "x-gzip": gzip.compress, "deflate": zlib.compress, "zstd": zstd.compress}
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "x-gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "zstd": zstd.compress,
+}
 
 
 def unpack(encoding: str, packed: bytes, *, step: int = 1 << 20, limit: int = LIMIT) -> bytes:
@@ -92,7 +98,10 @@ def test_frames_in_a_row_are_one_body_but_not_without_end(encoding: str) -> None
 
 
 def test_a_zstd_frame_that_asks_for_a_huge_window_is_refused() -> None:
-    options = {zstd.CompressionParameter.window_log: 27, zstd.CompressionParameter.content_size_flag: 0}
+    options: dict[int, int] = {
+        zstd.CompressionParameter.window_log: 27,
+        zstd.CompressionParameter.content_size_flag: 0,
+    }
     packer = zstd.ZstdCompressor(options=options)
     packed = packer.compress(b"small") + packer.flush()
     assert status_of("zstd", packed) == 400

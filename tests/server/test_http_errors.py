@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -12,9 +13,9 @@ from openjev.settings import Settings
 
 from tests.server.support import MAX_LENGTH, THREE, Servers, Service, ask, choice, nested, noul, score
 
-try:
+if sys.version_info >= (3, 14):
     from compression import zstd
-except ImportError:
+else:
     from backports import zstd
 
 

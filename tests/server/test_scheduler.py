@@ -44,7 +44,7 @@ def scenario(
     """Runs `body` with a scheduler over `engine`."""
 
     async def main() -> Any:
-        bounds = {"queue_requests": 8, "queue_tokens": 100, "batch_tokens": 10, **limits}
+        bounds: dict[str, Any] = {"queue_requests": 8, "queue_tokens": 100, "batch_tokens": 10, **limits}
         scheduler = Scheduler[str, str](engine, **bounds)
         try:
             return await body(scheduler)
@@ -251,6 +251,7 @@ def test_whatever_leaves_nothing_is_lost_repeated_or_reordered(
             if index in leavers and index > 0:
                 assert isinstance(result, asyncio.CancelledError)
             else:
+                assert not isinstance(result, BaseException)
                 assert result.result == f"{index}.{index}."
         assert (scheduler.waiting_requests, scheduler.waiting_tokens) == (0, 0)
 

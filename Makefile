@@ -30,7 +30,7 @@ parity: .venv-parity/.parity
 	.venv-parity/bin/python -m pytest tests/parity
 
 wheel: $(VENV)/.tools
-	$(PIP) wheel --no-deps --no-build-isolation -w dist .
+	PATH="$(abspath $(BIN)):$$PATH" $(PIP) wheel --no-deps --no-build-isolation -w dist .
 
 clean:
 	rm -rf build dist
@@ -53,7 +53,10 @@ $(VENV)/.lint: $(VENV)/.tools
 	$(PIP) install -q clang-format==23.1.5 mypy==2.4.1 ruff==0.17.6
 	@touch $@
 
-.venv-parity/.parity: $(NATIVE) tests/parity/requirements.txt
-	$(MAKE) build VENV=.venv-parity
+# The wheel is made from the same build folder, so nothing is compiled twice.
+.venv-parity/.parity: $(VENV)/.built tests/parity/requirements.txt
+	PATH="$(abspath $(BIN)):$$PATH" $(PIP) wheel -q --no-deps --no-build-isolation -w dist/parity .
+	$(PYTHON) -m venv .venv-parity
 	.venv-parity/bin/python -m pip --disable-pip-version-check install -q -r tests/parity/requirements.txt
+	.venv-parity/bin/python -m pip --disable-pip-version-check install -q --force-reinstall --no-deps dist/parity/openjev-*.whl
 	@touch $@

@@ -1,4 +1,4 @@
-"""Who may use whom, as docs/structure.md says: includes of the native code, imports of the Python code, sizes of files."""
+"""Who may use whom, as docs/structure.md says: includes, imports, and the sizes of files."""
 
 from __future__ import annotations
 

@@ -113,6 +113,7 @@ def serving(
         process.wait_for("ready: ", START_SECONDS)
         assert process.health()[0] == 200
         yield Service(process, key)
+        assert process.process.poll() is None, f"the server ended before it was told to:\n{process.stderr}"
         process.stop()
         assert process.exit_code() == 0, process.stderr
 

@@ -1,68 +1,114 @@
-"""Many clients at once on the real engine, some of whom leave: answers as if each had been alone."""
+"""200 clients at once on the real engine, a fifth of whom leave: answers as if each had been alone."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import random
-from typing import Any
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import aiohttp
+import pytest
 
-from tests.conformance.service import Service, choice, noul, score
+from tests.conformance.service import JSON, Service, choice, noul, score, serving
 
 CLIENTS = 200
-LEAVERS = 0.2
+LEAVERS = CLIENTS // 5
 ROUNDS = 3
-MOST_GROWTH = 24 * 2**20  # bytes of resident memory between the first round and the last
+MOST_GROWTH = 8 << 20
+"""Resident bytes, from the end of the first round to the end of the last."""
+
+QUEUE = 8
 
 
-def request(number: int) -> dict[str, Any]:
-    return {
-        "state": f"Parcel {number % 40} is {number % 7} days late.",
-        "questions": {"late": noul(), "who": choice("billing", "shipping"), "mood": score("calm", "angry")},
-    }
+@pytest.fixture(scope="module")
+def narrow(small_folder: Path) -> Iterator[Service]:
+    """A server that lets few wait and runs one at a time."""
+    with serving(small_folder, "--queue-requests", str(QUEUE), "--batch-tokens", "64") as service:
+        yield service
 
 
-def core(body: bytes) -> dict[str, Any]:
-    return {name: value for name, value in json.loads(body).items() if not name.startswith("x_")}
+def body(index: int) -> bytes:
+    questions = {"a": noul(f"Is it {index}?"), "b": choice("left", str(index)), "c": score("low", "high")}
+    return json.dumps({"state": f"case {index}", "questions": questions}).encode()
 
 
-async def ask(session: aiohttp.ClientSession, service: Service, number: int, stays: bool) -> bytes | None:
-    """The body of the answer, or None for a client that hung up before it came."""
-    call = session.post(f"{service.url}/v1/systemone", json=request(number))
-    if stays:
-        async with call as response:
-            assert response.status == 200, await response.text()
-            return await response.read()
-    task = asyncio.ensure_future(call.__aenter__())
-    done, _ = await asyncio.wait({task}, timeout=random.Random(number).uniform(0.001, 0.05))
-    if done:
-        task.result().close()
-    else:
-        task.cancel()
-    return None
+def alone(service: Service) -> list[bytes]:
+    replies = [service.post(body(index)) for index in range(CLIENTS)]
+    assert all(reply.status == 200 for reply in replies)
+    return [reply.body for reply in replies]
 
 
-async def crowd(service: Service, alone: dict[int, dict[str, Any]]) -> int:
-    connector = aiohttp.TCPConnector(limit=CLIENTS)
-    async with aiohttp.ClientSession(connector=connector) as session:
-        stays = [number % round(1 / LEAVERS) != 0 for number in range(CLIENTS)]
-        bodies = await asyncio.gather(*(ask(session, service, i, stay) for i, stay in enumerate(stays)))
-    answered = 0
-    for number, body in enumerate(bodies):
-        if stays[number]:
-            assert body is not None
-            assert core(body) == alone[number]
-            answered += 1
-    return answered
+Answer = tuple[int, bytes, str]
 
 
-def test_a_crowd_with_leavers_gets_the_answers_of_the_requests_alone(crowded: Service) -> None:
-    alone = {i: core(crowded.post(request(i)).body) for i in range(CLIENTS)}
+async def post(session: aiohttp.ClientSession, url: str, index: int) -> Answer:
+    """Status, body and Retry-After."""
+    async with session.post(f"{url}/v1/systemone", data=body(index), headers=JSON) as response:
+        return response.status, await response.read(), response.headers.get("Retry-After", "")
+
+
+async def crowd(url: str, leavers: dict[int, float]) -> list[Answer | None]:
+    """Everybody asks at once; `leavers` hang up after so many seconds, and get None if that was early."""
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        tasks = [asyncio.create_task(post(session, url, index)) for index in range(CLIENTS)]
+        for index, seconds in leavers.items():
+            asyncio.get_running_loop().call_later(seconds, tasks[index].cancel)
+        await asyncio.wait(tasks)
+        return [None if task.cancelled() else task.result() for task in tasks]
+
+
+def metric(service: Service, name: str) -> float:
+    text = service.call("GET", "/metrics").body.decode()
+    found = re.search(rf"^{name} ([0-9.e+]+)$", text, re.MULTILINE)
+    assert found is not None, text
+    return float(found[1])
+
+
+def wait_until_idle(service: Service) -> None:
+    """Nothing of those who left stays in the queue or in the engine."""
+    deadline = time.monotonic() + 30
+    while service.process.open_requests():
+        assert time.monotonic() < deadline, "requests are still open"
+        time.sleep(0.02)
+    assert metric(service, "openjev_queue_tokens") == 0
+
+
+def test_a_crowd_with_leavers_gets_the_bytes_of_the_requests_alone(crowded: Service) -> None:
+    want = alone(crowded)
+    draw = random.Random(200)
     memory = []
-    for _ in range(ROUNDS):
-        assert asyncio.run(crowd(crowded, alone)) == CLIENTS * (1 - LEAVERS)
+    for _ in range(1 + ROUNDS):  # in the first, buffers and connections reach their size
+        leavers = {index: draw.uniform(0, 0.4) for index in draw.sample(range(CLIENTS), LEAVERS)}
+        answers = asyncio.run(crowd(crowded.url, leavers))
+        for index, answer in enumerate(answers):
+            if answer is None:
+                assert index in leavers
+            else:
+                assert answer[:2] == (200, want[index])
+        wait_until_idle(crowded)
         memory.append(crowded.memory())
+    assert metric(crowded, "openjev_clients_left_total") > 0
     assert memory[-1] - memory[0] < MOST_GROWTH, memory
-    assert crowded.process.open_requests() == 0
+
+
+def test_a_crowd_beyond_the_queue_is_refused_and_may_try_again(narrow: Service) -> None:
+    want = alone(narrow)
+    answers = asyncio.run(crowd(narrow.url, {}))
+    refused = []
+    for index, answer in enumerate(answers):
+        assert answer is not None
+        status, text, retry_after = answer
+        if status == 200:
+            assert text == want[index]
+            continue
+        assert status == 529
+        assert json.loads(text)["detail"]["error_type"] == "overloaded_error"
+        assert 1 <= int(retry_after) <= 30
+        refused.append(index)
+    assert 0 < len(refused) < CLIENTS - QUEUE
+    wait_until_idle(narrow)
+    assert all(narrow.post(body(index)).body == want[index] for index in refused[:20])

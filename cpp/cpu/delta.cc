@@ -36,7 +36,7 @@ void CpuOps::delta_inputs(const DeltaInputsArgs& a) {
   const float query_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(s.key_dim)));
   const std::vector<float> zeros(static_cast<std::size_t>(channels), 0.0f);
   for (int t = 0; t < threads_; ++t) thread_scratch(t, channels);
-  parallel_for(threads_, a.mixed.rows, [&](std::int64_t r, int thread) {
+  const auto one_row = [&](std::int64_t r, int thread) {
     float* mixed = thread_scratch(thread, channels);
     const auto taps = conv_taps(a, r, zeros.data());
     kernels_.conv_silu({.taps = {taps[0], taps[1], taps[2], taps[3]},
@@ -53,7 +53,11 @@ void CpuOps::delta_inputs(const DeltaInputsArgs& a) {
     kernels_.sigmoid(a.beta_logit.row<float>(r), s.value_heads, a.beta.row<float>(r));
     kernels_.log_decay(a.decay_logit.row<float>(r), a.a_log.row<float>(0), a.dt_bias.row<float>(0),
                        s.value_heads, a.log_decay.row<float>(r));
-  });
+  };
+  parallel_ranges(threads_, a.mixed.rows, rows_at_once(channels),
+                  [&](std::int64_t begin, std::int64_t end, int thread) {
+                    for (std::int64_t r = begin; r < end; ++r) one_row(r, thread);
+                  });
 }
 
 std::int64_t CpuOps::state_floats(const DeltaShape& s) const {

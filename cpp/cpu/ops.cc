@@ -26,31 +26,27 @@ float* CpuOps::thread_scratch(int thread, std::int64_t floats) {
   return scratch_[static_cast<std::size_t>(thread)].at_least(floats);
 }
 
-namespace {
-
-constexpr std::int64_t kRowsAtOnce = 8;
-
-}  // namespace
-
 void CpuOps::embed(const Matrix& table, std::span<const std::int32_t> token, View out) {
   const auto& rows = dynamic_cast<const Table&>(table);
-  parallel_ranges(threads_, out.rows, kRowsAtOnce, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t r = begin; r < end; ++r) {
-      rows.copy_row(token[static_cast<std::size_t>(r)], out.row<float>(r));
-    }
-  });
+  parallel_ranges(threads_, out.rows, rows_at_once(out.cols),
+                  [&](std::int64_t begin, std::int64_t end, int) {
+                    for (std::int64_t r = begin; r < end; ++r) {
+                      rows.copy_row(token[static_cast<std::size_t>(r)], out.row<float>(r));
+                    }
+                  });
 }
 
 void CpuOps::rms_norm(View x, View weight, float eps, View out) {
-  parallel_ranges(threads_, x.rows, kRowsAtOnce, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t r = begin; r < end; ++r) {
-      kernels_.rms_norm(x.row<float>(r), weight.row<float>(0), eps, x.cols, out.row<float>(r));
-    }
-  });
+  parallel_ranges(
+      threads_, x.rows, rows_at_once(x.cols), [&](std::int64_t begin, std::int64_t end, int) {
+        for (std::int64_t r = begin; r < end; ++r) {
+          kernels_.rms_norm(x.row<float>(r), weight.row<float>(0), eps, x.cols, out.row<float>(r));
+        }
+      });
 }
 
 void CpuOps::add_rms_norm(View residual, View update, View weight, float eps, View out) {
-  parallel_ranges(threads_, residual.rows, kRowsAtOnce,
+  parallel_ranges(threads_, residual.rows, rows_at_once(residual.cols),
                   [&](std::int64_t begin, std::int64_t end, int) {
                     for (std::int64_t r = begin; r < end; ++r) {
                       kernels_.add(residual.row<float>(r), update.row<float>(r), residual.cols);
@@ -75,9 +71,11 @@ void CpuOps::matmul(View x, const Matrix& weight, std::int64_t first, View out) 
                       .first_panel = first / kernels_.panel,
                       .out = {out.row<float>(0), out.stride}};
   const std::int64_t panels = (out.cols + kernels_.panel - 1) / kernels_.panel;
-  constexpr std::int64_t kRangesPerThread = 4;  // evens out threads that are held up
+  constexpr std::int64_t kRangesPerThread = 4;                 // evens out threads that are held up
+  constexpr std::int64_t kWorthRange = std::int64_t{1} << 21;  // multiply-adds, about 50 us
+  const std::int64_t work = std::max<std::int64_t>(1, x.rows * out.cols * x.cols / kWorthRange);
   const std::int64_t ranges =
-      std::min<std::int64_t>(panels, threads_ == 1 ? 1 : threads_ * kRangesPerThread);
+      std::min({panels, work, threads_ == 1 ? 1 : threads_ * kRangesPerThread});
   for (int t = 0; t < threads_; ++t) thread_scratch(t, kernels_.gemm_scratch);
   parallel_for(threads_, ranges, [&](std::int64_t i, int thread) {
     kernels_.gemm(task, panels * i / ranges, panels * (i + 1) / ranges,
@@ -87,14 +85,16 @@ void CpuOps::matmul(View x, const Matrix& weight, std::int64_t first, View out) 
 
 void CpuOps::gated_rms_norm(View x, View z, View weight, float eps, View out) {
   const std::int64_t width = weight.cols, heads = x.cols / width;
-  parallel_ranges(threads_, x.rows, kRowsAtOnce, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t r = begin; r < end; ++r) {
-      for (std::int64_t h = 0; h < heads; ++h) {
-        kernels_.gated_rms_norm(x.row<float>(r) + h * width, z.row<float>(r) + h * width,
-                                weight.row<float>(0), eps, width, out.row<float>(r) + h * width);
-      }
-    }
-  });
+  parallel_ranges(threads_, x.rows, rows_at_once(x.cols),
+                  [&](std::int64_t begin, std::int64_t end, int) {
+                    for (std::int64_t r = begin; r < end; ++r) {
+                      for (std::int64_t h = 0; h < heads; ++h) {
+                        kernels_.gated_rms_norm(x.row<float>(r) + h * width,
+                                                z.row<float>(r) + h * width, weight.row<float>(0),
+                                                eps, width, out.row<float>(r) + h * width);
+                      }
+                    }
+                  });
 }
 
 void CpuOps::norm_rope_row(const NormRopeJob& job, const RopeShape& shape,
@@ -126,7 +126,7 @@ void CpuOps::norm_rope(std::span<const NormRopeJob> jobs, const RopeShape& shape
   const std::int64_t floats = shape.rotary_dim + shape.head_dim;
   for (int t = 0; t < threads_; ++t) thread_scratch(t, floats);
   for (const NormRopeJob& job : jobs) {
-    parallel_ranges(threads_, job.in.rows, kRowsAtOnce,
+    parallel_ranges(threads_, job.in.rows, rows_at_once(job.out.cols),
                     [&](std::int64_t begin, std::int64_t end, int thread) {
                       for (std::int64_t r = begin; r < end; ++r) {
                         norm_rope_row(job, shape, inverse, r, thread_scratch(thread, floats));
@@ -136,12 +136,13 @@ void CpuOps::norm_rope(std::span<const NormRopeJob> jobs, const RopeShape& shape
 }
 
 void CpuOps::silu_mul(View gate_up, View out) {
-  parallel_ranges(threads_, out.rows, kRowsAtOnce, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t r = begin; r < end; ++r) {
-      kernels_.silu_mul(gate_up.row<float>(r), gate_up.row<float>(r) + out.cols, out.cols,
-                        out.row<float>(r));
-    }
-  });
+  parallel_ranges(threads_, out.rows, rows_at_once(out.cols),
+                  [&](std::int64_t begin, std::int64_t end, int) {
+                    for (std::int64_t r = begin; r < end; ++r) {
+                      kernels_.silu_mul(gate_up.row<float>(r), gate_up.row<float>(r) + out.cols,
+                                        out.cols, out.row<float>(r));
+                    }
+                  });
 }
 
 void CpuOps::gather_rows(View x, std::span<const std::int32_t> rows, View out) {

@@ -29,6 +29,13 @@ void parallel_ranges(int threads, std::int64_t count, std::int64_t range, Body&&
   });
 }
 
+// Rows of `cols` floats that are worth a thread's wake-up: below about 32k floats one thread is
+// faster, and small models then leave the other cores alone.
+inline std::int64_t rows_at_once(std::int64_t cols) {
+  constexpr std::int64_t kFloats = 32768;
+  return std::max<std::int64_t>(8, kFloats / std::max<std::int64_t>(1, cols));
+}
+
 inline int available_threads() { return std::max(1, omp_get_num_procs()); }
 
 }  // namespace openjev::cpu

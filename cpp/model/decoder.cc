@@ -4,15 +4,16 @@
 
 namespace openjev {
 
-// Buffers of one pass. `rows` matrices hold R rows; the last layer works on the leaves only.
+// Buffers of one pass. `rows` matrices hold R rows; the last layer works on the leaves only, which
+// are more than the rows where sequences repeat: Q = max(R, leaves).
 struct Decoder::Workspace {
   View residual, normed, update;                 // [R, H]
   View projection;                               // [R, widest input projection]
-  View q, k;                                     // [R, widest]
+  View q, k;                                     // [Q, widest], [R, widest]
   View values;                                   // [R, Hv * dv], then the gated norm's output
   View beta, log_decay;                          // [R, Hv] float32
-  View mixed;                                    // [R, widest mixer output]
-  View gate_up, activation;                      // [R, 2 I], [R, I]
+  View mixed;                                    // [Q, widest mixer output]
+  View gate_up, activation;                      // [Q, 2 I], [Q, I]
   View states;                                   // [slots, state] float32
   View leaf_residual, leaf_normed, leaf_update;  // [leaves, H]
   View leaf_queries;                             // [leaves, 2 * heads * head_dim]
@@ -33,6 +34,7 @@ Decoder::Workspace Decoder::lay_out(Arena& arena, const PlanView& plan) const {
   const DeltaShape& d = config_.delta;
   const DType act = backend_.activation_dtype();
   const std::int64_t rows = plan.rows, hidden = config_.hidden_size;
+  const std::int64_t most = std::max(plan.rows, plan.leaves);
   const std::int64_t queries = std::int64_t{config_.heads} * config_.head_dim;
   const std::int64_t kv = std::int64_t{config_.kv_heads} * config_.head_dim;
   Workspace w;
@@ -42,14 +44,14 @@ Decoder::Workspace Decoder::lay_out(Arena& arena, const PlanView& plan) const {
   w.projection = arena.matrix(
       act, rows,
       std::max(d.conv_channels() + d.values() + 2 * d.value_heads, 2 * queries + 2 * kv));
-  w.q = arena.matrix(act, rows, std::max(d.keys(), queries));
+  w.q = arena.matrix(act, most, std::max(d.keys(), queries));
   w.k = arena.matrix(act, rows, std::max(d.keys(), kv));
   w.values = arena.matrix(act, rows, d.values());
   w.beta = arena.matrix(DType::kF32, rows, d.value_heads);
   w.log_decay = arena.matrix(DType::kF32, rows, d.value_heads);
-  w.mixed = arena.matrix(act, rows, std::max(d.values(), queries));
-  w.gate_up = arena.matrix(act, rows, 2 * std::int64_t{config_.intermediate_size});
-  w.activation = arena.matrix(act, rows, config_.intermediate_size);
+  w.mixed = arena.matrix(act, most, std::max(d.values(), queries));
+  w.gate_up = arena.matrix(act, most, 2 * std::int64_t{config_.intermediate_size});
+  w.activation = arena.matrix(act, most, config_.intermediate_size);
   w.states = arena.matrix(DType::kF32, plan.states, d.state());
   w.leaf_residual = arena.matrix(act, plan.leaves, hidden);
   w.leaf_normed = arena.matrix(act, plan.leaves, hidden);
@@ -109,8 +111,9 @@ void Decoder::mix_linear(const Pass& pass, std::size_t layer) const {
   ops.matmul(b.normed, *w.in_proj, 0, projection);
   const View mixed = projection.columns(0, d.conv_channels());
   const View z = projection.columns(d.conv_channels(), d.values());
-  const View q = b.q.columns(0, d.keys()), k = b.k.columns(0, d.keys()),
-             out = b.mixed.columns(0, d.values());
+  const std::int64_t rows = pass.plan.rows;
+  const View q = b.q.first_rows(rows).columns(0, d.keys()), k = b.k.columns(0, d.keys()),
+             out = b.mixed.first_rows(rows).columns(0, d.values());
   ops.delta_inputs({.shape = d,
                     .mixed = mixed,
                     .beta_logit = projection.columns(d.conv_channels() + d.values(), d.value_heads),

@@ -8,6 +8,8 @@ from numpy.typing import NDArray
 
 testing: Any
 
+class Prefix: ...
+
 class Engine:
     def __init__(
         self,
@@ -21,11 +23,20 @@ class Engine:
     @property
     def info(self) -> dict[str, Any]: ...
     def score(
-        self, tokens: NDArray[np.int32], offsets: NDArray[np.int64], share: bool = True
+        self,
+        tokens: NDArray[np.int32],
+        offsets: NDArray[np.int64],
+        share: bool = True,
+        prefix: Prefix | None = None,
     ) -> NDArray[np.float32]: ...
     def last_hidden(
-        self, tokens: NDArray[np.int32], offsets: NDArray[np.int64], share: bool = True
+        self,
+        tokens: NDArray[np.int32],
+        offsets: NDArray[np.int64],
+        share: bool = True,
+        prefix: Prefix | None = None,
     ) -> NDArray[np.float32]: ...
+    def keep_prefix(self, tokens: NDArray[np.int32]) -> Prefix: ...
     def stats(self) -> dict[str, Any]: ...
 
 def backends() -> list[tuple[str, bool, str]]: ...

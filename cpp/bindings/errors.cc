@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 
 #include <exception>
+#include <string_view>
 
 #include "bindings/register.h"
 #include "core/error.h"
@@ -34,7 +35,11 @@ void translate(std::exception_ptr pointer) {
     if (pointer) std::rethrow_exception(pointer);
   } catch (const Error& error) {
     const py::object type = py::module_::import("openjev.errors").attr(class_of(error.kind()));
-    PyErr_SetString(type.ptr(), error.what());
+    // A path in the message may hold bytes that are not UTF-8.
+    const std::string_view what = error.what();
+    const auto text = py::reinterpret_steal<py::object>(PyUnicode_DecodeUTF8(
+        what.data(), static_cast<py::ssize_t>(what.size()), "backslashreplace"));
+    PyErr_SetObject(type.ptr(), text.ptr());
   }
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -226,3 +227,9 @@ def test_an_unused_tensor_may_have_any_type_of_the_format(folder: Path) -> None:
     }
     (folder / "model.safetensors").write_bytes(safetensors_bytes(header, bytes(19)))
     assert testing.checkpoint_prefix(folder) == ""
+
+
+def test_a_path_that_is_not_utf8_is_still_a_readable_error(tmp_path: Path) -> None:
+    nowhere = os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9")
+    with pytest.raises(CheckpointError, match=r"caf\\xe9"):
+        testing.checkpoint_prefix(nowhere)

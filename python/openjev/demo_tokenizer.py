@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from openjev.tokens import SPLIT_PATTERN
+
 VOCABULARY = 1024
 
-# Facts of the format: how Qwen3.5 splits text before BPE, and its special tokens in the order of their ids.
-SPLIT_PATTERN = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+# In the order of their ids in the Qwen3.5 vocabulary.
 SPECIAL_TOKENS = (
     "<|endoftext|>",
     "<|im_start|>",

@@ -17,7 +17,7 @@ test: $(VENV)/.test
 	$(BIN)/python -m pytest
 
 lint: $(VENV)/.test $(VENV)/.lint
-	$(BIN)/ruff check .
+	$(BIN)/ruff check --no-cache .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(CPP_FORMATTED)

@@ -31,10 +31,11 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import numpy as np
 import numpy.typing as npt
 import torch
+from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5TextModel
+
 from openjev._runtime import Engine
 from openjev.backbone import QWEN_0_8B, BackboneShape
 from openjev.demo import build_checkpoint
-from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5TextModel
 
 DType = Literal["F32", "BF16"]
 Rows = npt.NDArray[np.float32]

@@ -7,6 +7,7 @@ import statistics
 
 import numpy as np
 from numpy.typing import NDArray
+
 from openjev._runtime import testing
 
 VOCAB_SIZE = 248_320

@@ -27,12 +27,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm  # type: ignore[import-untyped]
+
 from openjev.checkpoints import resolve
 from openjev.model import DecisionModel
 from openjev.settings import Settings
 from openjev.tokens import Tokenizer
 from openjev_server.app import run
-from tqdm import tqdm  # type: ignore[import-untyped]
 
 TARGET_MS = 1.0
 

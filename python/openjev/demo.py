@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
 from openjev.backbone import BackboneShape, layer_pattern
 from openjev.demo_tokenizer import build_tokenizer
 from openjev.progress import progress_bar

@@ -14,12 +14,12 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
-import openjev
 from aiohttp import web
+
+import openjev
 from openjev.checkpoints import resolve
 from openjev.model import DecisionModel
 from openjev.settings import Settings
-
 from openjev_server.auth import BearerAuth, OriginRule, is_loopback
 from openjev_server.gate import Gate
 from openjev_server.lifecycle import ModelHost

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiohttp import web
-from openjev.errors import Issue
 
+from openjev.errors import Issue
 from openjev_server.reply import reply
 
 RETRY_SOON = 1

@@ -16,9 +16,9 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
 from openjev.model import DecisionModel, Prepared
 from openjev.settings import Settings
-
 from openjev_server.metrics import Metrics
 from openjev_server.scheduler import Scheduler
 

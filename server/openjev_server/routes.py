@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from aiohttp import web
+
 from openjev.contract import DEFAULT_LIMITS
 from openjev.errors import (
     BadRequestError,
@@ -22,7 +23,6 @@ from openjev.errors import (
 from openjev.model import DecisionModel, Prepared
 from openjev.model_info import ModelInfo
 from openjev.settings import Settings
-
 from openjev_server import metrics as metrics_module
 from openjev_server import openapi, wire
 from openjev_server.auth import BearerAuth, is_loopback

@@ -12,7 +12,6 @@ import re
 from typing import Any
 
 from openjev.errors import Issue
-
 from openjev_server.errors import ApiError, invalid
 
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")

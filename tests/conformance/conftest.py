@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import openjev
 import pytest
+
+import openjev
 from openjev.demo import build_checkpoint
 from openjev.model import DecisionModel
-
 from tests.conformance.service import SMALL, Service, serving
 
 KEY = "conformance-key"

@@ -12,12 +12,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import openjev
 import pytest
-from openjev.demo import build_checkpoint
-from openjev.model import DecisionModel
 from tokenizers import Tokenizer
 
+import openjev
+from openjev.demo import build_checkpoint
+from openjev.model import DecisionModel
 from tests.conformance.service import SMALL, Service, choice, noul, score
 
 END = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"

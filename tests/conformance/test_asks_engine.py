@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import openjev
 import pytest
+
+import openjev
 from openjev.demo import build_checkpoint
 from openjev.model import DecisionModel
-
 from tests.conformance.service import SMALL, Service, choice, noul, score
 
 EIGHT: dict[str, Any] = {

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
+
 from openjev._runtime import testing
 from openjev.errors import CheckpointError
-
 from tests.io.checkpoint_files import safetensors_bytes, write_config, write_index, write_tensors
 
 PREFIXES = ["model.language_model.", "model.", "language_model.", ""]

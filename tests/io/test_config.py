@@ -7,9 +7,9 @@ import re
 from typing import Any
 
 import pytest
+
 from openjev._runtime import testing
 from openjev.errors import CheckpointError
-
 from tests.io.checkpoint_files import CONFIG
 
 PATTERN = ["linear", "linear", "linear", "full"]

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from openjev._runtime import read_manifest, testing
 from openjev.errors import CheckpointError
-
 from tests.io.checkpoint_files import CONFIG, safetensors_bytes, write_config, write_tensors
 
 NUMBERS = ["0", "1", "-1", "1.5", "1e999", "64", "9223372036854775808", "18446744073709551616", "4294967296"]

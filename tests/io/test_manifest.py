@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from openjev._runtime import read_manifest, testing
-from openjev.errors import CheckpointError
 from safetensors.numpy import save_file
 
+from openjev._runtime import read_manifest, testing
+from openjev.errors import CheckpointError
 from tests.io.checkpoint_files import CONFIG, write_config
 
 HIDDEN = CONFIG["hidden_size"]

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from openjev._runtime import testing
-from openjev.errors import CheckpointError
 from safetensors.numpy import save_file
 
+from openjev._runtime import testing
+from openjev.errors import CheckpointError
 from tests.io.checkpoint_files import safetensors_bytes, write_tensors
 
 GOOD: dict[str, Any] = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from openjev._runtime import Engine
 from safetensors import safe_open
 
+from openjev._runtime import Engine
 from tests.parity import tiny_models
 
 GOLDEN = Path(__file__).resolve().parents[1] / "data" / "golden"

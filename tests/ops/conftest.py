@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from openjev._runtime import testing
 
+from openjev._runtime import testing
 from tests.ops.support import usable_isas
 
 

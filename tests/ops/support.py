@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
+
 from openjev._runtime import testing
 from openjev.errors import DeviceUnavailableError
 

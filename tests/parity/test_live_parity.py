@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from openjev._runtime import Engine
 
+from openjev._runtime import Engine
 from tests.compare import assert_close, assert_rows_close, assert_same_bits, relative_l2
 from tests.parity import hf, tiny_models
 

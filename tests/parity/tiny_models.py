@@ -18,6 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
 from openjev.backbone import BackboneShape
 from openjev.safetensors_write import (
     TensorSource,

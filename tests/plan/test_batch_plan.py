@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from openjev._runtime import testing
 from openjev.errors import BadRequestError, LimitError
-
 from tests.reference.plan import CHUNK, build_plan
 
 VOCAB_SIZE = 1000

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from openjev.tokens import Tokenizer
 
+from openjev.tokens import Tokenizer
 from tests.tokenizer import qwen35_folder
 
 # The machines that run this are shared: how long an example takes says nothing about the code.

@@ -8,6 +8,7 @@ from itertools import permutations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from openjev.answers import ChoiceAnswer, Decision, NoulAnswer, ScoreAnswer, Usage, answer_question
 from openjev.contract import Choice, Noul, Question, Score
 from openjev.errors import InternalError

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import openjev
 import pytest
+
+import openjev
 from openjev import cli
 from openjev.checkpoints import CHECKPOINTS
 from openjev.demo import build_checkpoint

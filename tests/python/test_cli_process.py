@@ -8,8 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import openjev
 import pytest
+
+import openjev
 from openjev.demo import build_checkpoint
 
 

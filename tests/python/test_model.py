@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import openjev
 import pytest
 from hypothesis import given
+
+import openjev
 from openjev.contract import DecisionRequest, Limits, parse_request
 from openjev.decision_model import DecisionModel
 from openjev.tokens import Tokenizer
-
 from tests.python.fake_engine import LETTERS, FakeEngine
 from tests.python.strategies import CUA_REQUESTS, requests
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+
 from openjev.contract import parse_request
 from openjev.prompts import CUA_SYSTEM, CuaS1Prompts, OpenJevPrompts, RenderedRequest
-
 from tests.python.fake_engine import SCALAR
 from tests.python.strategies import CUA_REQUESTS, JSON, requests
 

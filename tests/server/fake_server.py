@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
 from openjev.errors import CheckpointError
 from openjev.model import DecisionModel
 from openjev.settings import Settings
 from openjev_server.app import run
-
 from tests.server.support import FakeEngine, Servers
 
 

@@ -16,13 +16,14 @@ import numpy as np
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from numpy.typing import NDArray
+from tokenizers import Tokenizer as HFTokenizer
+
 from openjev.model import DecisionModel
 from openjev.settings import Settings
 from openjev.tokens import Tokenizer
 from openjev_server.app import GATE_KEY, HOST_KEY, build_app
 from openjev_server.lifecycle import ModelHost
 from openjev_server.protocol import Runner
-from tokenizers import Tokenizer as HFTokenizer
 
 NAMES = ("fake-1b", "fake", "jev-latest")
 MAX_LENGTH = 2048

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from openjev_server import body
 from openjev_server.errors import ApiError
 

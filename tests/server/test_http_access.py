@@ -6,10 +6,10 @@ import asyncio
 import json
 
 import pytest
+
 from openjev.settings import Settings
 from openjev_server.auth import BearerAuth, OriginRule
 from openjev_server.errors import ApiError
-
 from tests.server.support import THREE, Servers, Service, ask
 
 KEY = "s3cret-key"

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from openjev.settings import Settings
 
+from openjev.settings import Settings
 from tests.server.support import NAMES, THREE, Servers, Service, ask, choice, first_argmax, noul, score
 
 

@@ -8,7 +8,6 @@ import random
 import tracemalloc
 
 from openjev.settings import Settings
-
 from tests.server.support import Servers, Service, ask, choice, noul, score
 
 CLIENTS = 200

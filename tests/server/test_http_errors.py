@@ -8,9 +8,9 @@ import sys
 from typing import Any
 
 import pytest
+
 from openjev.errors import DeviceUnavailableError
 from openjev.settings import Settings
-
 from tests.server.support import MAX_LENGTH, THREE, Servers, Service, ask, choice, nested, noul, score
 
 if sys.version_info >= (3, 14):

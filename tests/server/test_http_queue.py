@@ -7,7 +7,6 @@ import json
 from collections.abc import Callable
 
 from openjev.settings import Settings
-
 from tests.server.support import Answer, Servers, Service, ask, noul
 
 

@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+
 from openjev.errors import CheckpointError
 from openjev.model import DecisionModel
-
 from tests.server.process import ServerProcess, decide, exchange, fake_server, server_process
 from tests.server.support import Servers, Service, ask
 

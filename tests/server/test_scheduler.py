@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from openjev_server.scheduler import CallStats, QueueFullError, Scheduler, StoppedError
 
 Call = list[str]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from openjev_server import wire
 from openjev_server.errors import ApiError
 

@@ -1,10 +1,14 @@
 # Every target sets up what it needs in a virtual environment of its own; PYTHON names the interpreter to start from.
 PYTHON ?= python3
 VENV ?= .venv
+comma := ,
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-NATIVE := pyproject.toml CMakeLists.txt $(wildcard cmake/*) $(shell find cpp cuda -type f)
-CPP_FORMATTED = $(shell git ls-files 'cpp/*.h' 'cpp/*.cc' 'cuda/*.h' 'cuda/*.cc' 'cuda/*.cu' 'cuda/*.cuh' 'tests/*.cc' 'bench/*.cc')
+# With a CUDA compiler the plugin is built too; it links the cuBLASLt of this package.
+CUBLAS := $(if $(shell command -v nvcc 2>/dev/null),nvidia-cublas==13.1.0.3)
+EXTRAS := server$(if $(CUBLAS),$(comma)cuda)
+NATIVE := pyproject.toml CMakeLists.txt $(wildcard cmake/*) $(shell find cpp cuda bench/openjev_bench bench/CMakeLists.txt -type f)
+CPP_FORMATTED = $(shell git ls-files 'cpp/*.h' 'cpp/*.cc' 'cuda/*.h' 'cuda/*.cc' 'cuda/*.cu' 'cuda/*.cuh' 'tests/*.cc' 'bench/*.h' 'bench/*.cc')
 
 .PHONY: build serve test lint format parity wheel clean
 
@@ -37,12 +41,12 @@ clean:
 
 $(VENV)/.tools:
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install -q "pip>=24" "scikit-build-core>=0.11" "pybind11>=3.0" "nlohmann-json==3.12.0" "cmake>=3.26" ninja
+	$(PIP) install -q $(CUBLAS) "pip>=24" "scikit-build-core>=0.11" "pybind11>=3.0" "nlohmann-json==3.12.0" "cmake>=3.26" ninja
 	@touch $@
 
 # Editable: Python sources are used in place, native sources are rebuilt into build/ by this rule.
 $(VENV)/.built: $(VENV)/.tools $(NATIVE)
-	PATH="$(abspath $(BIN)):$$PATH" $(PIP) install -q --no-build-isolation -e ".[server]"
+	PATH="$(abspath $(BIN)):$$PATH" $(PIP) install -q --no-build-isolation -e ".[$(EXTRAS)]"
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.built

@@ -11,6 +11,7 @@
 //   points: docs/numerics.md.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -62,6 +63,7 @@ struct DeltaRuleArgs {
   View start;                     // [1, state()] float32 of the prefix; empty: zero
   View states;  // [plan.states, state()] float32, slots that segments name; a state is [Hv][dk][dv]
   View out;     // [R, Hv * dv]
+  View scratch;  // at least Ops::delta_scratch_bytes of any dtype; may be empty when that is 0
 };
 
 // One tensor of heads to normalize (1 + w form) and rotate.
@@ -111,6 +113,9 @@ class Ops {
   // c = causal 4-tap depthwise convolution along parent rows; s = silu(c); q, k, v, beta and log
   // decay from s.
   virtual void delta_inputs(const DeltaInputsArgs& args) = 0;
+
+  // Bytes of DeltaRuleArgs::scratch for a plan of these counts.
+  virtual std::size_t delta_scratch_bytes(const DeltaShape& shape, const PlanView& plan) const = 0;
 
   // The gated delta rule in chunks of kChunk over the plan's segments, level by level.
   virtual void delta_rule(const DeltaRuleArgs& args, const PlanView& plan) = 0;

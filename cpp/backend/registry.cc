@@ -50,7 +50,8 @@ BackendStatus cuda_status() {
   const PluginFactory plugin = open_cuda();
   if (plugin.make == nullptr) return {"cuda", false, plugin.reason};
   try {
-    return {"cuda", true, plugin.make(BackendOptions{})->describe()};
+    const BackendOptions options;
+    return {"cuda", true, std::unique_ptr<Backend>(plugin.make(&options))->describe()};
   } catch (const Error& error) {
     return {"cuda", false, error.what()};
   }
@@ -59,7 +60,7 @@ BackendStatus cuda_status() {
 std::unique_ptr<Backend> make_cuda(const BackendOptions& options) {
   const PluginFactory plugin = open_cuda();
   if (plugin.make == nullptr) fail(ErrorKind::kDeviceUnavailable, "device cuda: ", plugin.reason);
-  return plugin.make(options);
+  return std::unique_ptr<Backend>(plugin.make(&options));
 }
 
 }  // namespace

@@ -16,7 +16,8 @@ struct BackendStatus {
   std::string detail;  // what it is, or one sentence why it cannot be used
 };
 
-using BackendFactory = std::unique_ptr<Backend> (*)(const BackendOptions&);
+// What a plugin exports as openjev_make_backend; the caller owns the result.
+using BackendFactory = Backend* (*)(const BackendOptions*);
 
 std::vector<BackendStatus> backends();
 

@@ -113,11 +113,56 @@ Progress progress_of(const py::object& callback) {
 }
 
 std::unique_ptr<Engine> make_engine(const std::filesystem::path& path, const std::string& device,
-                                    int threads, const std::string& cpu_isa,
+                                    int threads, const std::string& cpu_isa, int device_index,
+                                    const std::string& graph_mode, int graph_entries,
+                                    const std::string& matmul_mode, const std::string& tuning_file,
+                                    const std::string& load_format, std::uint64_t seed,
                                     const py::object& progress) {
-  EngineOptions options{device, {threads, cpu_isa}, progress_of(progress)};
+  const EngineOptions options{.device = device,
+                              .backend = {.threads = threads,
+                                          .cpu_isa = cpu_isa,
+                                          .device_index = device_index,
+                                          .graph_mode = graph_mode,
+                                          .graph_entries = graph_entries,
+                                          .matmul_mode = matmul_mode,
+                                          .tuning_file = tuning_file},
+                              .progress = progress_of(progress),
+                              .load_format = load_format,
+                              .seed = seed};
   const py::gil_scoped_release unlocked;
   return std::make_unique<Engine>(path, options);
+}
+
+void warm_up(Engine& engine, const std::vector<std::int32_t>& lengths, const py::object& progress) {
+  const Progress steps = progress_of(progress);
+  const py::gil_scoped_release unlocked;
+  engine.warm_up(lengths, steps);
+}
+
+py::dict graph_stats(const Engine& engine) {
+  const GraphStats s = engine.graph_stats();
+  py::dict out;
+  out["hits"] = s.hits;
+  out["misses"] = s.misses;
+  out["captures"] = s.captures;
+  out["evictions"] = s.evictions;
+  out["fallbacks"] = s.fallbacks;
+  out["entries"] = s.entries;
+  out["bytes"] = s.bytes;
+  return out;
+}
+
+py::dict memory(const Engine& engine) {
+  const DeviceMemory now = engine.backend().memory();
+  const MemoryPlan plan = engine.memory_plan();
+  py::dict out;
+  out["free"] = now.free;
+  out["total"] = now.total;
+  out["planned_weights"] = plan.weights;
+  out["planned_workspace"] = plan.workspace;
+  out["planned_graphs"] = plan.graphs;
+  out["free_before"] = plan.free;
+  return out;
 }
 
 }  // namespace
@@ -128,9 +173,12 @@ void register_engine(py::module_& module) {
 
   py::class_<Engine>(module, "Engine", "A loaded decision model on one device; calls take turns.")
       .def(py::init(&make_engine), py::arg("path"), py::kw_only(), py::arg("device") = "cpu",
-           py::arg("threads") = 0, py::arg("cpu_isa") = "", py::arg("progress") = py::none(),
+           py::arg("threads") = 0, py::arg("cpu_isa") = "", py::arg("device_index") = 0,
+           py::arg("graph_mode") = "bucketed", py::arg("graph_entries") = 0,
+           py::arg("matmul_mode") = "invariant", py::arg("tuning_file") = "",
+           py::arg("load_format") = "auto", py::arg("seed") = 0, py::arg("progress") = py::none(),
            "Loads an export folder. threads: 0 takes all cores. progress(bytes done, bytes in all, "
-           "what).")
+           "what). The rest is explained at BackendOptions and EngineOptions.")
       .def_property_readonly("info", &info, "Sizes, device and manifest of the model, as a dict.")
       .def("score", &score, py::arg("tokens"), py::arg("offsets"), py::arg("share") = true,
            py::arg("prefix") = PrefixHandle(),
@@ -141,6 +189,22 @@ void register_engine(py::module_& module) {
            "float32 final-norm vectors [n, hidden_size] of the last tokens.")
       .def("keep_prefix", &keep_prefix, py::arg("tokens"), py::keep_alive<0, 1>(),
            "Runs a multiple of 64 tokens; sequences scored with the result continue after them.")
+      .def(
+          "warm_up", &warm_up, py::arg("lengths") = std::vector<std::int32_t>{},
+          py::arg("progress") = py::none(),
+          "Prepares for prompts of these lengths (empty: what the device finds worth it): measures "
+          "matmuls, records passes. progress(steps done, steps in all, what).")
+      .def(
+          "record_missed",
+          [](Engine& engine) {
+            const py::gil_scoped_release unlocked;
+            return engine.record_missed();
+          },
+          "Records one missed plan shape, between requests; False when none is left.")
+      .def("graph_stats", &graph_stats,
+           "hits, misses, captures, evictions, fallbacks, entries and bytes of recorded passes.")
+      .def("memory", &memory,
+           "Device bytes: free and total now, and the plan made before loading. 0 on the CPU.")
       .def("stats", &stats,
            "Totals since loading: calls, sequences, tokens before sharing, rows after, seconds.");
 

@@ -10,5 +10,6 @@ void register_io(pybind11::module_& module);
 void register_plan(pybind11::module_& module);
 void register_engine(pybind11::module_& module);
 void register_ops(pybind11::module_& module);
+void register_weights(pybind11::module_& module);
 
 }  // namespace openjev

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "core/random.h"
 #include "cpu/memory.h"
 #include "cpu/ops.h"
 #include "cpu/parallel.h"
@@ -33,6 +34,14 @@ void copy_rows(const View& from, const View& to) {
   }
 }
 
+HostPointer random_bf16(std::int64_t rows, std::int64_t cols, std::uint64_t seed, float scale) {
+  const auto count = static_cast<std::uint64_t>(rows * cols);
+  HostPointer out = allocate_host(2 * count);
+  auto* bits = static_cast<std::uint16_t*>(out.get());
+  for (std::uint64_t i = 0; i < count; ++i) bits[i] = f32_to_bf16(uniform_of(seed, i, scale));
+  return out;
+}
+
 class CpuBackend final : public Backend {
  public:
   CpuBackend(const KernelTable& kernels, int threads)
@@ -61,7 +70,17 @@ class CpuBackend final : public Backend {
     return std::make_unique<PackedMatrix>(parts, kernels_.panel, threads_);
   }
   std::unique_ptr<Matrix> make_table(View host) override { return std::make_unique<Table>(host); }
-  PlanView upload(const PlanView& host) override { return host; }
+  std::unique_ptr<Matrix> make_random_matrix(std::int64_t rows, std::int64_t cols,
+                                             std::uint64_t seed, float scale) override {
+    const HostPointer values = random_bf16(rows, cols, seed, scale);
+    const View parts[] = {View::contiguous(values.get(), DType::kBF16, rows, cols)};
+    return make_matrix(parts);
+  }
+  std::unique_ptr<Matrix> make_random_table(std::int64_t rows, std::int64_t cols,
+                                            std::uint64_t seed, float scale) override {
+    return std::make_unique<OwnedTable>(random_bf16(rows, cols, seed, scale), rows, cols);
+  }
+  PlanView upload(const PlanView& host, bool) override { return host; }
   Ops& ops() override { return ops_; }
   void synchronize() override {}
 

@@ -21,6 +21,7 @@ class CpuOps final : public Ops {
   void add_rms_norm(View residual, View update, View weight, float eps, View out) override;
   void matmul(View x, const Matrix& weight, std::int64_t first, View out) override;
   void delta_inputs(const DeltaInputsArgs& args) override;
+  std::size_t delta_scratch_bytes(const DeltaShape&, const PlanView&) const override { return 0; }
   void delta_rule(const DeltaRuleArgs& args, const PlanView& plan) override;
   void gated_rms_norm(View x, View z, View weight, float eps, View out) override;
   void norm_rope(std::span<const NormRopeJob> jobs, const RopeShape& shape) override;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "backend/ops.h"
 #include "cpu/memory.h"
@@ -28,7 +29,7 @@ class PackedMatrix final : public Matrix {
   HostPointer data_;
 };
 
-class Table final : public Matrix {
+class Table : public Matrix {
  public:
   explicit Table(View host) : host_(host) {}
   std::int64_t rows() const override { return host_.rows; }
@@ -40,6 +41,15 @@ class Table final : public Matrix {
 
  private:
   View host_;
+};
+
+class OwnedTable final : public Table {
+ public:
+  OwnedTable(HostPointer bf16, std::int64_t rows, std::int64_t cols)
+      : Table(View::contiguous(bf16.get(), DType::kBF16, rows, cols)), data_(std::move(bf16)) {}
+
+ private:
+  HostPointer data_;
 };
 
 }  // namespace openjev::cpu

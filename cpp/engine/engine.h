@@ -21,6 +21,20 @@ struct EngineOptions {
   std::string device = "cpu";
   BackendOptions backend;
   Progress progress;  // called while weights load
+  // "auto": the checkpoint's tensors. "dummy": seeded ones of the shapes in config.json; the folder
+  // needs no tensors, and no readout either.
+  std::string load_format = "auto";
+  std::uint64_t seed = 0;  // of dummy weights
+};
+
+// Device bytes of a loaded model, known before its weights are read. All 0 where the backend does
+// not manage memory of its own.
+struct MemoryPlan {
+  std::size_t weights = 0;
+  std::size_t workspace = 0;  // of one prompt of the model's largest length
+  std::size_t graphs = 0;     // set aside for recorded passes and the libraries
+  std::size_t free = 0;       // before loading
+  std::size_t total = 0;
 };
 
 struct EngineStats {
@@ -40,9 +54,11 @@ struct TokenBatch {
 
 class Engine {
  public:
-  // Throws Error: kBadCheckpoint, kDeviceUnavailable, kOutOfMemory, kBadRequest for an unknown
-  // device.
+  // Throws Error: kBadCheckpoint, kDeviceUnavailable, kOutOfMemory (with the memory plan, before
+  // any weight is read), kBadRequest for an unknown device or option.
   Engine(const std::filesystem::path& folder, const EngineOptions& options);
+  // Seeded weights of these shapes and a seeded scalar readout, without any file.
+  Engine(const ModelConfig& config, const EngineOptions& options);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -58,11 +74,22 @@ class Engine {
   // engine must outlive it.
   std::shared_ptr<Prefix> keep_prefix(std::span<const std::int32_t> tokens);
 
+  // Prepares for prompts of these lengths: measures matmul algorithms and records their passes, as
+  // far as the backend does either. None given: those that the backend finds worth it. Lengths
+  // beyond the model's limit are an error of kOutOfLimits.
+  void warm_up(std::span<const std::int32_t> lengths, const Progress& progress);
+
+  // Records the pass of one plan shape that was missed, between requests. False: none is left.
+  bool record_missed();
+
   const ModelConfig& config() const;
   const Manifest& manifest() const;
   const ModelWeights& weights() const;
   const Backend& backend() const;
+  Backend& backend();  // for benchmarks; calls of the engine must not run meanwhile
   EngineStats stats() const;
+  MemoryPlan memory_plan() const;
+  GraphStats graph_stats() const;
 
  private:
   struct Impl;

@@ -15,6 +15,7 @@ struct Decoder::Workspace {
   View mixed;                                    // [Q, widest mixer output]
   View gate_up, activation;                      // [Q, 2 I], [Q, I]
   View states;                                   // [slots, state] float32
+  View delta_scratch;                            // the backend's own
   View leaf_residual, leaf_normed, leaf_update;  // [leaves, H]
   View leaf_queries;                             // [leaves, 2 * heads * head_dim]
 };
@@ -53,6 +54,8 @@ Decoder::Workspace Decoder::lay_out(Arena& arena, const PlanView& plan) const {
   w.gate_up = arena.matrix(act, most, 2 * std::int64_t{config_.intermediate_size});
   w.activation = arena.matrix(act, most, config_.intermediate_size);
   w.states = arena.matrix(DType::kF32, plan.states, d.state());
+  const auto scratch = static_cast<std::int64_t>(backend_.ops().delta_scratch_bytes(d, plan));
+  w.delta_scratch = arena.matrix(DType::kF32, 1, (scratch + 3) / 4);
   w.leaf_residual = arena.matrix(act, plan.leaves, hidden);
   w.leaf_normed = arena.matrix(act, plan.leaves, hidden);
   w.leaf_update = arena.matrix(act, plan.leaves, hidden);
@@ -137,7 +140,8 @@ void Decoder::mix_linear(const Pass& pass, std::size_t layer) const {
                   .log_decay = b.log_decay,
                   .start = prefix.state,
                   .states = b.states,
-                  .out = out},
+                  .out = out,
+                  .scratch = b.delta_scratch},
                  pass.plan);
   if (pass.keep != nullptr) {
     backend_.copy(b.states.first_rows(1), (*pass.keep)[layer].state);

@@ -1,5 +1,6 @@
 #include "model/manifest.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -8,6 +9,7 @@
 #include <system_error>
 #include <unordered_set>
 
+#include "core/random.h"
 #include "io/bad_checkpoint.h"
 #include "io/file_name.h"
 #include "io/json.h"
@@ -220,6 +222,25 @@ Manifest read_manifest(const std::filesystem::path& folder, std::int32_t hidden_
                  std::string("an exported decision checkpoint: ") + kDecisionFile + " (format " +
                      kDecisionFormat + ") with " + kReadoutFile + ", or " + kExportFile +
                      " (format " + kExportFormat + ")");
+}
+
+bool has_manifest(const std::filesystem::path& folder) {
+  return std::filesystem::exists(folder / kDecisionFile) ||
+         std::filesystem::exists(folder / kExportFile);
+}
+
+// Final-norm vectors have elements of size 1, so weights of variance 1 / H give logits of size 1.
+Manifest seeded_manifest(const ModelConfig& config, std::uint64_t seed) {
+  constexpr std::int32_t kLength = 4096;
+  Manifest out;
+  out.format = "seeded";
+  out.max_length = std::min(kLength, config.max_position_embeddings);
+  out.outputs = 1;
+  const float scale = std::sqrt(3.0f / static_cast<float>(config.hidden_size));
+  for (std::int32_t i = 0; i < config.hidden_size; ++i)
+    out.weight.push_back(uniform_of(~seed, static_cast<std::uint64_t>(i), scale));
+  out.bias.assign(1, 0.0f);
+  return out;
 }
 
 }  // namespace openjev

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "model/config.h"
+
 namespace openjev {
 
 enum class ReadoutKind : std::uint8_t { kScalar, kLetters };
@@ -39,5 +41,11 @@ struct Manifest {
 // mistake. Files that decision.json lists must exist with the size it gives; their hashes are not
 // computed.
 Manifest read_manifest(const std::filesystem::path& folder, std::int32_t hidden_size);
+
+// Whether `folder` holds one of the two files.
+bool has_manifest(const std::filesystem::path& folder);
+
+// A scalar readout of seeded weights for models without one: logits of size 1, temperature 1.
+Manifest seeded_manifest(const ModelConfig& config, std::uint64_t seed);
 
 }  // namespace openjev

@@ -1,6 +1,8 @@
 #include "model/weights.h"
 
-#include <cstring>
+#include <utility>
+
+#include "model/weight_source.h"
 
 namespace openjev {
 
@@ -13,130 +15,56 @@ Parameter::Parameter(Backend& backend, std::int64_t rows, std::int64_t cols,
 
 namespace {
 
-using Shape = std::vector<std::int64_t>;
-
-std::vector<float> to_floats(const HostTensor& tensor) {
-  const std::size_t item = size_of(tensor.dtype);
-  std::vector<float> out(tensor.bytes.size() / item);
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    if (tensor.dtype == DType::kF32) {
-      std::memcpy(&out[i], tensor.bytes.data() + 4 * i, 4);
-    } else {
-      std::uint16_t bits = 0;
-      std::memcpy(&bits, tensor.bytes.data() + 2 * i, 2);
-      out[i] = bf16_to_f32(bits);
-    }
-  }
-  return out;
+std::int64_t query_width(const ModelConfig& config) {
+  return std::int64_t{config.heads} * config.head_dim;
+}
+std::int64_t kv_width(const ModelConfig& config) {
+  return std::int64_t{config.kv_heads} * config.head_dim;
 }
 
-class Loader {
+class Assembler {
  public:
-  Loader(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
-         const Progress& progress)
-      : checkpoint_(checkpoint), config_(config), backend_(backend), progress_(progress) {}
+  Assembler(const ModelConfig& config, Backend& backend, WeightSource& source,
+            const Progress& progress)
+      : config_(config), backend_(backend), source_(source), progress_(progress) {}
 
-  ModelWeights load() {
-    const HostTensor table =
-        checkpoint_.tensor("embed_tokens.weight", Shape{config_.vocab_size, hidden()});
-    out_.dtype = table.dtype;
-    total_ = expected_parameters() * static_cast<std::int64_t>(size_of(out_.dtype));
-    out_.embedding = backend_.make_table(view_of(table, config_.vocab_size, hidden()));
-    count(table, out_.embedding->bytes());
+  ModelWeights assemble() {
+    out_.dtype = source_.dtype();
+    total_ = matrix_elements(config_) * static_cast<std::int64_t>(size_of(out_.dtype));
+    const std::string name = "embed_tokens.weight";
+    out_.embedding = source_.table(name, config_.vocab_size, config_.hidden_size);
+    count(*out_.embedding, name);
     for (std::size_t i = 0; i < config_.layers.size(); ++i) out_.layers.push_back(layer(i));
-    out_.final_norm = vector("norm.weight", hidden());
+    out_.final_norm = vector("norm.weight", config_.hidden_size);
+    backend_.finish_weights();
     return std::move(out_);
   }
 
  private:
-  std::int64_t hidden() const { return config_.hidden_size; }
-  std::int64_t query_width() const { return std::int64_t{config_.heads} * config_.head_dim; }
-  std::int64_t kv_width() const { return std::int64_t{config_.kv_heads} * config_.head_dim; }
-
-  std::int64_t expected_parameters() const {
-    const DeltaShape& d = config_.delta;
-    std::int64_t sum = std::int64_t{config_.vocab_size} * hidden();
-    for (const LayerKind kind : config_.layers) {
-      const std::int64_t mixer =
-          kind == LayerKind::kLinear
-              ? hidden() * (d.conv_channels() + d.values() + 2 * d.value_heads + d.values())
-              : hidden() * (3 * query_width() + 2 * kv_width());
-      sum += mixer + 3 * hidden() * config_.intermediate_size;
-    }
-    return sum;
-  }
-
-  static View view_of(const HostTensor& tensor, std::int64_t rows, std::int64_t cols) {
-    return View::contiguous(const_cast<std::byte*>(tensor.bytes.data()), tensor.dtype, rows, cols);
-  }
-
-  void count(const HostTensor& tensor, std::size_t resident) {
-    std::int64_t elements = 1;
-    for (const std::int64_t n : tensor.shape) elements *= n;
+  void count(const Matrix& matrix, const std::string& name) {
+    const std::int64_t elements = matrix.rows() * matrix.cols();
     out_.parameters += elements;
-    out_.bytes += static_cast<std::int64_t>(resident);
-    done_ += static_cast<std::int64_t>(tensor.bytes.size());
-    if (progress_) progress_(std::min(done_, total_), total_, tensor.name);
+    out_.bytes += static_cast<std::int64_t>(matrix.bytes());
+    done_ += elements * static_cast<std::int64_t>(size_of(out_.dtype));
+    if (progress_) progress_(done_, total_, name);
   }
 
-  HostTensor same_dtype(const std::string& name, const Shape& shape) const {
-    HostTensor tensor = checkpoint_.tensor(name, shape);
-    if (tensor.dtype != out_.dtype) {
-      fail(ErrorKind::kBadCheckpoint, tensor.file.string(), ": tensor ", tensor.name, " has dtype ",
-           name_of(tensor.dtype), "; allowed is ", name_of(out_.dtype),
-           ", the dtype of embed_tokens.weight");
-    }
-    return tensor;
-  }
-
-  struct Part {
-    std::string name;
-    std::int64_t rows;
-  };
-
-  std::unique_ptr<Matrix> matrix(const std::vector<Part>& parts, std::int64_t cols) {
-    std::vector<HostTensor> tensors;
-    std::vector<View> views;
-    for (const Part& part : parts) {
-      tensors.push_back(same_dtype(part.name, Shape{part.rows, cols}));
-      views.push_back(view_of(tensors.back(), part.rows, cols));
-    }
-    auto out = backend_.make_matrix(views);
-    for (std::size_t i = 0; i < tensors.size(); ++i) {
-      count(tensors[i], i == 0 ? out->bytes() : 0);
-      checkpoint_.release(tensors[i]);
-    }
+  std::unique_ptr<Matrix> matrix(const std::vector<WeightPart>& parts, std::int64_t cols) {
+    auto out = source_.matrix(parts, cols);
+    count(*out, parts.back().name);
     return out;
   }
 
+  Parameter parameter(std::int64_t rows, const std::vector<float>& values) {
+    out_.parameters += static_cast<std::int64_t>(values.size());
+    out_.bytes += static_cast<std::int64_t>(values.size() * sizeof(float));
+    return {backend_, rows, static_cast<std::int64_t>(values.size()) / rows, values};
+  }
   Parameter vector(const std::string& name, std::int64_t width) {
-    const HostTensor tensor = same_dtype(name, Shape{width});
-    count(tensor, static_cast<std::size_t>(width) * sizeof(float));
-    return {backend_, 1, width, to_floats(tensor)};
+    return parameter(1, source_.vector(name, width));
   }
-
-  // A_log and linear_attn.norm: F32 in the Qwen3.5 files, but the reference runs with BF16 values.
   Parameter rounded_vector(const std::string& name, std::int64_t width) {
-    const HostTensor tensor = checkpoint_.tensor(name, Shape{width});
-    count(tensor, static_cast<std::size_t>(width) * sizeof(float));
-    std::vector<float> values = to_floats(tensor);
-    if (out_.dtype == DType::kBF16) {
-      for (float& value : values) value = round_to_bf16(value);
-    }
-    return {backend_, 1, width, values};
-  }
-
-  // [channels, 1, 4] in the file, [4, channels] for the kernels.
-  Parameter convolution(const std::string& name, std::int64_t channels) {
-    const HostTensor tensor = same_dtype(name, Shape{channels, 1, 4});
-    count(tensor, static_cast<std::size_t>(channels) * 4 * sizeof(float));
-    const std::vector<float> values = to_floats(tensor);
-    std::vector<float> by_tap(values.size());
-    for (std::size_t c = 0; c < static_cast<std::size_t>(channels); ++c) {
-      for (std::size_t tap = 0; tap < 4; ++tap)
-        by_tap[tap * static_cast<std::size_t>(channels) + c] = values[c * 4 + tap];
-    }
-    return {backend_, 4, channels, by_tap};
+    return parameter(1, source_.rounded_vector(name, width));
   }
 
   LinearAttentionWeights linear(const std::string& p) {
@@ -146,9 +74,9 @@ class Loader {
                         {p + "in_proj_z.weight", d.values()},
                         {p + "in_proj_b.weight", d.value_heads},
                         {p + "in_proj_a.weight", d.value_heads}},
-                       hidden());
-    w.out_proj = matrix({{p + "out_proj.weight", hidden()}}, d.values());
-    w.conv = convolution(p + "conv1d.weight", d.conv_channels());
+                       config_.hidden_size);
+    w.out_proj = matrix({{p + "out_proj.weight", config_.hidden_size}}, d.values());
+    w.conv = parameter(4, source_.convolution(p + "conv1d.weight", d.conv_channels()));
     w.a_log = rounded_vector(p + "A_log", d.value_heads);
     w.dt_bias = vector(p + "dt_bias", d.value_heads);
     w.norm = rounded_vector(p + "norm.weight", d.value_dim);
@@ -157,11 +85,11 @@ class Loader {
 
   FullAttentionWeights full(const std::string& p) {
     FullAttentionWeights w;
-    w.qkv = matrix({{p + "q_proj.weight", 2 * query_width()},
-                    {p + "k_proj.weight", kv_width()},
-                    {p + "v_proj.weight", kv_width()}},
-                   hidden());
-    w.o_proj = matrix({{p + "o_proj.weight", hidden()}}, query_width());
+    w.qkv = matrix({{p + "q_proj.weight", 2 * query_width(config_)},
+                    {p + "k_proj.weight", kv_width(config_)},
+                    {p + "v_proj.weight", kv_width(config_)}},
+                   config_.hidden_size);
+    w.o_proj = matrix({{p + "o_proj.weight", config_.hidden_size}}, query_width(config_));
     w.q_norm = vector(p + "q_norm.weight", config_.head_dim);
     w.k_norm = vector(p + "k_norm.weight", config_.head_dim);
     return w;
@@ -171,8 +99,8 @@ class Loader {
     const std::string p = "layers." + std::to_string(index) + ".";
     LayerWeights w;
     w.kind = config_.layers[index];
-    w.input_norm = vector(p + "input_layernorm.weight", hidden());
-    w.post_norm = vector(p + "post_attention_layernorm.weight", hidden());
+    w.input_norm = vector(p + "input_layernorm.weight", config_.hidden_size);
+    w.post_norm = vector(p + "post_attention_layernorm.weight", config_.hidden_size);
     if (w.kind == LayerKind::kLinear) {
       w.linear = linear(p + "linear_attn.");
     } else {
@@ -180,14 +108,14 @@ class Loader {
     }
     w.gate_up = matrix({{p + "mlp.gate_proj.weight", config_.intermediate_size},
                         {p + "mlp.up_proj.weight", config_.intermediate_size}},
-                       hidden());
-    w.down = matrix({{p + "mlp.down_proj.weight", hidden()}}, config_.intermediate_size);
+                       config_.hidden_size);
+    w.down = matrix({{p + "mlp.down_proj.weight", config_.hidden_size}}, config_.intermediate_size);
     return w;
   }
 
-  const Checkpoint& checkpoint_;
   const ModelConfig& config_;
   Backend& backend_;
+  WeightSource& source_;
   const Progress& progress_;
   ModelWeights out_;
   std::int64_t done_ = 0, total_ = 0;
@@ -195,9 +123,23 @@ class Loader {
 
 }  // namespace
 
-ModelWeights load_weights(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
-                          const Progress& progress) {
-  return Loader(checkpoint, config, backend, progress).load();
+std::int64_t matrix_elements(const ModelConfig& config) {
+  const DeltaShape& d = config.delta;
+  const std::int64_t hidden = config.hidden_size;
+  std::int64_t sum = std::int64_t{config.vocab_size} * hidden;
+  for (const LayerKind kind : config.layers) {
+    const std::int64_t mixer =
+        kind == LayerKind::kLinear
+            ? hidden * (d.conv_channels() + d.values() + 2 * d.value_heads + d.values())
+            : hidden * (3 * query_width(config) + 2 * kv_width(config));
+    sum += mixer + 3 * hidden * config.intermediate_size;
+  }
+  return sum;
+}
+
+ModelWeights assemble_weights(const ModelConfig& config, Backend& backend, WeightSource& source,
+                              const Progress& progress) {
+  return Assembler(config, backend, source, progress).assemble();
 }
 
 }  // namespace openjev

@@ -68,4 +68,9 @@ struct ModelWeights {
 ModelWeights load_weights(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
                           const Progress& progress);
 
+// Seeded bfloat16 weights of the same shapes and names, without a checkpoint: see
+// Backend::make_random_matrix. Activations stay finite.
+ModelWeights seeded_weights(std::uint64_t seed, const ModelConfig& config, Backend& backend,
+                            const Progress& progress);
+
 }  // namespace openjev

@@ -1,6 +1,6 @@
 """The native library (C++): checkpoint reading, the batch plan and the engine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,13 @@ class Engine:
         device: str = "cpu",
         threads: int = 0,
         cpu_isa: str = "",
+        device_index: int = 0,
+        graph_mode: str = "bucketed",
+        graph_entries: int = 0,
+        matmul_mode: str = "invariant",
+        tuning_file: str = "",
+        load_format: str = "auto",
+        seed: int = 0,
         progress: Callable[[int, int, str], None] | None = None,
     ) -> None: ...
     @property
@@ -37,6 +44,12 @@ class Engine:
         prefix: Prefix | None = None,
     ) -> NDArray[np.float32]: ...
     def keep_prefix(self, tokens: NDArray[np.int32]) -> Prefix: ...
+    def warm_up(
+        self, lengths: Sequence[int] = (), progress: Callable[[int, int, str], None] | None = None
+    ) -> None: ...
+    def record_missed(self) -> bool: ...
+    def graph_stats(self) -> dict[str, int]: ...
+    def memory(self) -> dict[str, int]: ...
     def stats(self) -> dict[str, Any]: ...
 
 def backends() -> list[tuple[str, bool, str]]: ...

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 from time import perf_counter
@@ -264,9 +264,26 @@ class DecisionModel:
         with self._engine_turn:
             return self._engine.score(flat.astype(np.int32), offsets, self._share_prefixes)
 
-    def warm_up(self) -> None:
-        """Runs one small request through all stages, so that the first real one meets a warm engine."""
+    def warm_up(self, progress: Callable[[int, int, str], None] | None = None) -> None:
+        """Prepares the engine for every prompt length, and runs one small request through all stages.
+
+        On a GPU this measures matrix products (once a machine: the result is kept in a file) and records
+        the passes of bucketed lengths. progress(steps done, steps in all, what).
+        """
+        self._engine.warm_up(progress=progress)
         self.decide("Hello.", {"warm": Choice("Is this a greeting?", {"Yes": None, "No": None})})
+
+    def idle(self) -> bool:
+        """Does one piece of work that is better done between requests; False when there is none."""
+        return self._engine.record_missed()
+
+    def graph_stats(self) -> Mapping[str, int]:
+        """Recorded passes of the device: hits, misses, captures, evictions, fallbacks, entries, bytes."""
+        return self._engine.graph_stats()
+
+    def memory(self) -> Mapping[str, int]:
+        """Device bytes, free and total, and the plan made before loading; zeros on the CPU."""
+        return self._engine.memory()
 
     def stats(self) -> Mapping[str, Any]:
         """The engine's counters: calls, sequences, tokens, rows, seconds."""

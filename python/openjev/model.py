@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from openjev import checkpoints
 from openjev.contract import DEFAULT_LIMITS, Limits
 from openjev.decision_model import DecisionModel, Prepared, QuestionLike, RequestLike
-from openjev.errors import DeviceUnavailableError
+from openjev.errors import BadRequestError, DeviceUnavailableError
 from openjev.model_info import ModelInfo
 from openjev.native import Engine, runtime
 from openjev.tokens import Tokenizer
@@ -28,16 +28,24 @@ def load(
     share_prefixes: bool = True,
     batch_tokens: int = 8192,
     cpu_isa: str = "",
+    graph_mode: str = "bucketed",
+    graph_entries: int = 0,
+    matmul_mode: str = "invariant",
+    load_format: str = "auto",
     progress: Callable[[int, int, str], None] | None = None,
 ) -> DecisionModel:
     """Opens a checkpoint folder, or a known name such as "demo".
 
     Args:
         path: an export folder (``decision.json`` beside the weights), or a name of ``openjev.checkpoints``.
-        device: "auto" takes a GPU if one is usable and else "cpu".
+        device: "auto" takes a GPU if one is usable and else "cpu"; "cuda:1" is the second GPU.
         threads: CPU threads; 0 for all cores. Answers do not depend on it.
         literal_special_tokens: see :class:`openjev.tokens.Tokenizer`.
         cpu_isa: instruction set of the CPU backend, for tests; empty for the best one here.
+        graph_mode: on a GPU, "bucketed", "exact" or "eager": how passes are recorded as CUDA graphs.
+        graph_entries: recorded passes that are kept; 0 for the default of the mode.
+        matmul_mode: on a GPU, "invariant" (the bits of an answer do not depend on its batch) or "fast".
+        load_format: "dummy" fills the shapes of config.json with seeded weights: speed without a checkpoint.
         progress: called while weights load with (bytes done, bytes in all, what).
 
     The other arguments are those of :class:`DecisionModel`.
@@ -53,11 +61,17 @@ def load(
     manifest = native.read_manifest(str(folder))
     checkpoints.check_identity(manifest, folder)
     tokenizer = Tokenizer(folder, literal_special_tokens=literal_special_tokens)
+    name, _, index = (_best_device(native.backends()) if device == "auto" else device).partition(":")
     engine = native.Engine(
         str(folder),
-        device=_best_device(native.backends()) if device == "auto" else device,
+        device=name,
+        device_index=_index(device, index),
         threads=threads,
         cpu_isa=cpu_isa,
+        graph_mode=graph_mode,
+        graph_entries=graph_entries,
+        matmul_mode=matmul_mode,
+        load_format=load_format,
         progress=progress,
     )
     return DecisionModel(
@@ -71,6 +85,14 @@ def load(
         share_prefixes=share_prefixes,
         batch_tokens=batch_tokens,
     )
+
+
+def _index(device: str, text: str) -> int:
+    if not text:
+        return 0
+    if not text.isdecimal():
+        raise BadRequestError(f"device: found {device!r}, allowed: auto, cpu, cuda and cuda:N")
+    return int(text)
 
 
 def _best_device(backends: Sequence[tuple[str, bool, str]]) -> str:

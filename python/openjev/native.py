@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+GRAPH_COUNTERS = ("hits", "misses", "captures", "evictions", "fallbacks", "entries", "bytes")
 
 
 class Engine(Protocol):
@@ -23,6 +25,20 @@ class Engine(Protocol):
 
     def stats(self) -> Mapping[str, Any]:
         """Counters since the engine was opened."""
+
+    def warm_up(
+        self, lengths: Sequence[int] = (), progress: Callable[[int, int, str], None] | None = None
+    ) -> None:
+        """Measures and records what the device can before the first request."""
+
+    def record_missed(self) -> bool:
+        """Records one pass that requests of late had to launch kernel by kernel; False: none is left."""
+
+    def graph_stats(self) -> Mapping[str, int]:
+        """GRAPH_COUNTERS of recorded passes; zeros where the device records none."""
+
+    def memory(self) -> Mapping[str, int]:
+        """Device bytes: free, total, and planned_weights, planned_workspace, planned_graphs, free_before."""
 
 
 def runtime() -> Any:

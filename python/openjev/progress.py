@@ -10,16 +10,21 @@ from tqdm import tqdm  # type: ignore[import-untyped]
 
 
 @contextmanager
-def load_progress() -> Iterator[Callable[[int, int, str], None]]:
-    """Yields the `progress` of `openjev.load`: a function of bytes done, bytes in all, and what they are."""
+def load_progress(unit: str = "B") -> Iterator[Callable[[int, int, str], None]]:
+    """Yields the `progress` of `openjev.load`: a function of units done, units in all, and what they are.
+
+    Another total begins another bar.
+    """
     with ExitStack() as stack:
         advance: Callable[[int], None] | None = None
-        before = 0
+        before = current = 0
 
         def report(done: int, total: int, what: str) -> None:
-            nonlocal advance, before
-            if advance is None:
-                advance = stack.enter_context(progress_bar(total, what, unit="B"))
+            nonlocal advance, before, current
+            if advance is None or total != current:
+                stack.close()
+                advance = stack.enter_context(progress_bar(total, what, unit=unit))
+                before, current = 0, total
             advance(done - before)
             before = done
 

@@ -156,6 +156,25 @@ class Settings:
     threads: int = _setting(
         0, "CPU threads of one engine call; 0 takes what the machine has", _whole(0, 1024)
     )
+    graph_mode: str = _setting(
+        "bucketed",
+        "on a GPU: how passes are recorded; 'bucketed' ahead of requests for rounded lengths, 'exact' by the "
+        "first request of each exact length, 'eager' not at all",
+        _matching(r"eager|exact|bucketed", "eager, exact or bucketed"),
+    )
+    graph_entries: int = _setting(
+        0, "on a GPU: recorded passes that are kept; 0: 128 bucketed or 8 exact ones", _whole(0, 4096)
+    )
+    matmul_mode: str = _setting(
+        "invariant",
+        "on a GPU: 'invariant' keeps an answer's bits independent of what shares its batch, 'fast' does not",
+        _matching(r"invariant|fast", "invariant or fast"),
+    )
+    load_format: str = _setting(
+        "auto",
+        "'dummy' fills the shapes of the checkpoint's config.json with seeded weights, to measure speed",
+        _matching(r"auto|dummy", "auto or dummy"),
+    )
     api_key: str = _setting(
         "",
         "bearer key that clients must send; empty: no key. Prefer the variable: other users can see flags",

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openjev.model import DecisionModel, Prepared
+from openjev.progress import load_progress
 from openjev.settings import Settings
 from openjev_server.metrics import Metrics
 from openjev_server.scheduler import Scheduler
@@ -78,7 +79,8 @@ class ModelHost:
     def _load_in_thread(self, loop: asyncio.AbstractEventLoop) -> None:
         try:
             model = self._load()
-            model.warm_up()
+            with load_progress("steps") as progress:
+                model.warm_up(progress)
         except Exception as exc:
             reason = f"{type(exc).__name__}: {exc}"
             _LOG.debug("loading failed", exc_info=exc)
@@ -109,12 +111,14 @@ class ModelHost:
             queue_tokens=settings.queue_tokens,
             batch_tokens=settings.batch_tokens,
             on_call=self._metrics.engine_call,
+            on_idle=model.idle,
         )
         self._metrics.watch_queue(
             lambda: scheduler.waiting_requests,
             lambda: scheduler.waiting_tokens,
             lambda: scheduler.running_requests,
         )
+        self._metrics.watch_device(model.graph_stats, model.memory)
         self.model, self.scheduler, self.phase = model, scheduler, "ready"
         self.settled.set()
         info = model.info

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
+from openjev.native import GRAPH_COUNTERS
 from openjev_server.scheduler import CallStats
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _COUNTS = (1, 2, 4, 8, 16, 32, 64)
+
+
+def _read(source: Callable[[], Mapping[str, int]], name: str) -> float:
+    return float(source()[name])
 
 
 class Metrics:
@@ -61,6 +67,19 @@ class Metrics:
         )
         for name, text, read in gauges:
             Gauge(name, text, registry=self._registry).set_function(read)
+
+    def watch_device(
+        self, graphs: Callable[[], Mapping[str, int]], memory: Callable[[], Mapping[str, int]]
+    ) -> None:
+        """Adds the device's gauges; called once, when the model is loaded."""
+        for name in GRAPH_COUNTERS:
+            gauge = Gauge(f"openjev_graph_{name}", f"Recorded passes: {name}.", registry=self._registry)
+            gauge.set_function(functools.partial(_read, graphs, name))
+        for name in ("free", "total"):
+            gauge = Gauge(
+                f"openjev_device_memory_{name}_bytes", f"Device memory: {name}.", registry=self._registry
+            )
+            gauge.set_function(functools.partial(_read, memory, name))
 
     def answered(self, route: str, status: int) -> None:
         self._requests.labels(route, str(status)).inc()

@@ -79,7 +79,8 @@ class Scheduler(Generic[ItemT, ResultT]):
 
     `execute` is called in the engine thread, never twice at once, and returns one result for each item in
     order. When a call with several items raises, each item is called again alone, so that only the one at
-    fault fails. `on_call` is told about each finished call, on the event loop.
+    fault fails. `on_call` is told about each finished call, on the event loop. `on_idle` does one piece of
+    work that is better done between calls, on the engine's thread, and says whether there was any.
     """
 
     def __init__(
@@ -90,12 +91,14 @@ class Scheduler(Generic[ItemT, ResultT]):
         queue_tokens: int,
         batch_tokens: int,
         on_call: Callable[[CallStats], None] | None = None,
+        on_idle: Callable[[], bool] | None = None,
     ) -> None:
         self._execute = execute
         self._queue_requests = queue_requests
         self._queue_tokens = queue_tokens
         self._batch_tokens = batch_tokens
         self._on_call = on_call
+        self._on_idle = on_idle
         self._calls: list[CallStats] = []
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Job[ItemT, ResultT]] = deque()
@@ -191,7 +194,7 @@ class Scheduler(Generic[ItemT, ResultT]):
             self._inbox.put(batch)
 
     def _engine_loop(self) -> None:
-        while (batch := self._inbox.get()) is not None:
+        while (batch := self._next_batch()) is not None:
             reports = self._run(batch)
             calls, self._calls = self._calls, []
             try:
@@ -199,6 +202,16 @@ class Scheduler(Generic[ItemT, ResultT]):
             except RuntimeError:
                 return  # the loop was closed while the engine ran
             del batch, reports  # nothing of a finished request stays alive while the thread waits
+
+    def _next_batch(self) -> list[_Job[ItemT, ResultT]] | None:
+        """Waits for work; until it comes, does what can be done between requests, piece by piece."""
+        while self._on_idle is not None:
+            try:
+                return self._inbox.get_nowait()
+            except queue.Empty:
+                if not self._on_idle():
+                    break
+        return self._inbox.get()
 
     def _run(self, batch: list[_Job[ItemT, ResultT]]) -> list[_Report[ResultT]]:
         try:

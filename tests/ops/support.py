@@ -1,19 +1,25 @@
-"""Inputs for the operator tests: seeded matrices, forests of sequences with their batch plans."""
+"""Inputs for the operator tests: what runs where, seeded matrices, forests of sequences with their plans."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 from hypothesis import strategies as st
 
-from openjev._runtime import testing
+from openjev._runtime import backends, testing
 from openjev.errors import DeviceUnavailableError
+from tests.compare import assert_close, assert_rows_close
+from tests.reference.ops import from_bf16, to_bf16
 
 Matrix = npt.NDArray[np.float32]
+DeltaShape = tuple[int, int, int, int]  # key heads, value heads, key dim, value dim
+Heads = tuple[int, int, int]  # heads, kv heads, head dim
 
 ROWS = (1, 3, 63, 64, 65, 111)
 EPS = 1e-6
@@ -24,7 +30,44 @@ VOCAB = 50
 SUMS = 1e-6
 EXPONENTIALS = 2e-6
 
+# Rounding to bfloat16 moves an element by at most 2^-8 of it; by relative L2 about 1.7e-3. One rounding can
+# cost a row of one element 2^-8 = 3.9e-3; several in a row add up by their squares.
+BF16_UNIT = 2.0**-8
+ONE_ROUNDING = 4e-3
+SEVERAL_ROUNDINGS = 5e-3
 
+# What each device is compiled for: any size on the CPU, the head dims of the published checkpoints on CUDA.
+DELTA_SHAPES: dict[str, list[DeltaShape]] = {
+    "cpu": [(2, 4, 32, 32), (2, 6, 16, 32), (1, 3, 40, 24), (1, 2, 128, 128)],
+    "cuda": [(h, v, 128, 128) for h, v in ((1, 2), (2, 6), (16, 16), (16, 32), (16, 48))],
+}
+ATTENTION_HEADS: dict[str, list[Heads]] = {
+    "cpu": [(4, 2, 32), (6, 1, 32), (3, 3, 40), (2, 1, 256)],
+    "cuda": [(h, kv, 256) for h, kv in ((2, 1), (3, 1), (8, 2), (16, 4), (24, 4))],
+}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The size that a device's tests use where one will do, and a smaller one for many random cases."""
+
+    delta: DeltaShape
+    small_delta: DeltaShape
+    attention: Heads
+    small_attention: Heads
+
+
+_SIZES = {
+    "cpu": Sizes((2, 6, 16, 32), (1, 2, 16, 16), (4, 2, 32), (2, 1, 16)),
+    "cuda": Sizes((2, 6, 128, 128), (1, 2, 128, 128), (8, 2, 256), (2, 1, 256)),
+}
+
+
+def sizes(ops: Any) -> Sizes:
+    return _SIZES[ops.device]
+
+
+@functools.cache
 def usable_isas() -> list[str]:
     """The instruction sets of this build that this processor has; "generic" always."""
     found = []
@@ -37,10 +80,78 @@ def usable_isas() -> list[str]:
     return found
 
 
+@functools.cache
+def why_no_cuda() -> str:
+    """The registry's reason why no CUDA device can be used; empty when one can."""
+    return next((detail for name, usable, detail in backends() if name == "cuda" and not usable), "")
+
+
+def _cuda(*values: Any, id: str) -> Any:
+    reason = why_no_cuda()
+    return pytest.param(*values, id=id, marks=[pytest.mark.skip(reason=f"cuda: {reason}")] if reason else [])
+
+
+def targets() -> list[Any]:
+    """Parameters of the fixture `target`."""
+    return [*usable_isas(), _cuda("cuda", id="cuda")]
+
+
+def sized(name: str, cpu: Iterable[Any], cuda: Iterable[Any]) -> pytest.MarkDecorator:
+    """Parametrizes a test over every target, each with the sizes that it is compiled for."""
+    values = [pytest.param(isa, value, id=f"{isa}-{_label(value)}") for value in cpu for isa in usable_isas()]
+    values += [_cuda("cuda", value, id=f"cuda-{_label(value)}") for value in cuda]
+    return pytest.mark.parametrize(("target", name), values, indirect=["target"])
+
+
+def _label(value: Any) -> str:
+    return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def padded() -> pytest.MarkDecorator:
+    """Parametrizes over plans as they are and, where recorded passes need it, rounded up to a bucket."""
+    return sized("pad", cpu=[False], cuda=[False, True])
+
+
+def activations(ops: Any, values: npt.NDArray[Any]) -> Matrix:
+    """`values` as the device will see them: rounded to its activation dtype, still in float32 here."""
+    exact = np.asarray(values, np.float32)
+    return from_bf16(to_bf16(exact)).reshape(exact.shape) if ops.activation_dtype == "BF16" else exact
+
+
+def tolerance(ops: Any, float32: float, bfloat16: float) -> float:
+    """The bound that goes with the device's activation dtype."""
+    return bfloat16 if ops.activation_dtype == "BF16" else float32
+
+
+def assert_accurate(
+    ops: Any,
+    got: Matrix,
+    want: npt.ArrayLike,
+    float32: float,
+    bfloat16: float = ONE_ROUNDING,
+    what: str = "",
+) -> None:
+    """Row by row within `float32`; for bfloat16 activations all rows together within `bfloat16`.
+
+    A single row may then be off by three times a rounding's worst case: rows of few elements have no average.
+    """
+    if ops.activation_dtype == "F32":
+        assert_rows_close(got, want, float32, what)
+        return
+    assert_rows_close(got, want, 3 * BF16_UNIT, what)
+    if np.size(want) >= 64:
+        assert_close(got, want, bfloat16, what)
+
+
 def normal(seed: int, rows: int, cols: int, scale: float = 1.0) -> Matrix:
     return (np.random.default_rng([seed, rows, cols]).standard_normal((rows, cols)) * scale).astype(
         np.float32
     )
+
+
+def inputs(ops: Any, seed: int, rows: int, cols: int, scale: float = 1.0) -> Matrix:
+    """Normal activations that the device holds exactly."""
+    return activations(ops, normal(seed, rows, cols, scale))
 
 
 @dataclass(frozen=True)

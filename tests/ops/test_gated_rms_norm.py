@@ -7,8 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.compare import assert_rows_close, assert_same_bits, guarded, strided
-from tests.ops.support import EPS, EXPONENTIALS, ROWS, normal
+from tests.compare import assert_same_bits, guarded, strided
+from tests.ops.support import (
+    EPS,
+    EXPONENTIALS,
+    ROWS,
+    SEVERAL_ROUNDINGS,
+    assert_accurate,
+    inputs,
+    normal,
+    sized,
+    sizes,
+)
 from tests.reference import ops as reference
 
 
@@ -19,25 +29,34 @@ def _run(ops: Any, x: np.ndarray, z: np.ndarray, weight: np.ndarray) -> np.ndarr
 
 
 @pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize(("heads", "dim"), [(1, 8), (3, 32), (5, 40), (6, 128)])
-def test_matches_float64(ops: Any, rows: int, heads: int, dim: int) -> None:
-    x, z = normal(16, rows, heads * dim), normal(17, rows, heads * dim, 2.0)
+@sized(
+    "heads_dim",
+    cpu=[(1, 8), (3, 32), (5, 40), (6, 128)],
+    cuda=[(1, 128), (2, 128), (6, 128), (16, 128), (48, 128)],
+)
+def test_matches_float64(ops: Any, rows: int, heads_dim: tuple[int, int]) -> None:
+    """bfloat16: the normalized value, its product with the weight and the result are rounded."""
+    heads, dim = heads_dim
+    x, z = inputs(ops, 16, rows, heads * dim), inputs(ops, 17, rows, heads * dim, 2.0)
     weight = 1 + normal(18, 1, dim, 0.3)
-    got = _run(ops, strided(x), strided(z), weight)
-    assert_rows_close(got, reference.gated_rms_norm(x, z, weight, EPS), EXPONENTIALS)
+    got, want = _run(ops, strided(x), strided(z), weight), reference.gated_rms_norm(x, z, weight, EPS)
+    assert_accurate(ops, got, want, EXPONENTIALS, SEVERAL_ROUNDINGS)
 
 
 def test_extreme_gates_stay_finite(ops: Any) -> None:
-    x, weight = normal(19, 4, 64), 1 + normal(20, 1, 32, 0.3)
-    z = np.repeat(np.array([[-200.0], [-20.0], [20.0], [200.0]], np.float32), 64, 1)
+    dim = sizes(ops).delta[3]
+    x, weight = inputs(ops, 19, 4, 2 * dim), 1 + normal(20, 1, dim, 0.3)
+    z = np.repeat(np.array([[-200.0], [-20.0], [20.0], [200.0]], np.float32), 2 * dim, 1)
     got = _run(ops, x, z, weight)
     want = reference.gated_rms_norm(x, z, weight, EPS)
     assert np.abs(got[0]).max() <= 1e-30, "the gate of -200 is closed"
-    assert_rows_close(got[1:], want[1:], EXPONENTIALS)
+    assert_accurate(ops, got[1:], want[1:], EXPONENTIALS, SEVERAL_ROUNDINGS)
 
 
 def test_a_row_does_not_depend_on_its_company_or_on_threads(threads: list[Any]) -> None:
-    x, z, weight = normal(21, 65, 96), normal(22, 65, 96), 1 + normal(23, 1, 32, 0.3)
+    dim = sizes(threads[0]).delta[3]
+    x, z = inputs(threads[0], 21, 65, 3 * dim), inputs(threads[0], 22, 65, 3 * dim)
+    weight = 1 + normal(23, 1, dim, 0.3)
     alone = [_run(threads[0], x[r : r + 1], z[r : r + 1], weight) for r in range(65)]
     for ops in threads:
         assert_same_bits(_run(ops, x, z, weight), np.concatenate(alone))

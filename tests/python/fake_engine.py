@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from openjev.native import GRAPH_COUNTERS
 
 SCALAR = {
     "readout": "scalar",
@@ -71,3 +73,17 @@ class FakeEngine:
 
     def stats(self) -> dict[str, int]:
         return {"calls": len(self.calls)}
+
+    def warm_up(
+        self, lengths: Sequence[int] = (), progress: Callable[[int, int, str], None] | None = None
+    ) -> None:
+        pass
+
+    def record_missed(self) -> bool:
+        return False
+
+    def graph_stats(self) -> Mapping[str, int]:
+        return dict.fromkeys(GRAPH_COUNTERS, 0)
+
+    def memory(self) -> Mapping[str, int]:
+        return dict.fromkeys(("free", "total"), 0)

@@ -45,8 +45,8 @@ def main(options: dict[str, Any]) -> int:
         # The warm-up's call sleeps as well, unless the time is set after the model has been loaded.
         warm_up = model.warm_up
 
-        def warm_up_fast() -> None:
-            warm_up()
+        def warm_up_fast(progress: Any = None) -> None:
+            warm_up(progress)
             engine.seconds = options.get("engine_seconds", 0)
 
         model.warm_up = warm_up_fast  # type: ignore[method-assign]

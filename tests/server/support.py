@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer as HFTokenizer
 
 from openjev.model import DecisionModel
+from openjev.native import GRAPH_COUNTERS
 from openjev.settings import Settings
 from openjev.tokens import Tokenizer
 from openjev_server.app import GATE_KEY, HOST_KEY, build_app
@@ -91,6 +92,20 @@ class FakeEngine:
 
     def stats(self) -> Mapping[str, Any]:
         return {"calls": len(self.prompts)}
+
+    def warm_up(
+        self, lengths: Sequence[int] = (), progress: Callable[[int, int, str], None] | None = None
+    ) -> None:
+        pass
+
+    def record_missed(self) -> bool:
+        return False
+
+    def graph_stats(self) -> Mapping[str, int]:
+        return dict.fromkeys(GRAPH_COUNTERS, 0)
+
+    def memory(self) -> Mapping[str, int]:
+        return dict.fromkeys(("free", "total"), 0)
 
     def hold(self) -> None:
         """From the next call on, each waits for `release`."""

@@ -1,0 +1,66 @@
+// The gated delta rule in chunks of 64 tokens. Per value head, with b_i = g_0 + ... + g_i inside the
+// chunk and S [dk, dv] the state before it:
+//
+//   A_ij = beta_i (k_i . k_j) exp(b_i - b_j)   j < i       M = (I + A)^-1
+//   P_ij =        (q_i . k_j) exp(b_i - b_j)   j <= i
+//   U = M diag(beta) V                                     W = M diag(beta exp(b)) K
+//   X = U - W S
+//   O = diag(exp(b)) Q S + P X
+//   S <- exp(b_63) S + K^T diag(exp(b_63 - b)) X
+//
+// (Yang et al., "Gated Delta Networks".) All but X, O and S is independent of other chunks:
+// delta_chunks computes it for all chunks at once, delta_scan walks the chunks of every segment.
+#include <initializer_list>
+
+#include "cuda/kernels/delta_chunks.cuh"
+#include "cuda/kernels/delta_scan.cuh"
+
+namespace openjev::cuda {
+namespace {
+
+void check_rows(const char* name, const View& view, std::int64_t cols) {
+  check(view.dtype == DType::kBF16 && view.cols == cols, "delta_rule: ", name, " is ",
+        name_of(view.dtype), " with ", view.cols, " columns, expected BF16 with ", cols);
+  check(view.stride % kVector == 0 && reinterpret_cast<std::uintptr_t>(view.data) % 16 == 0,
+        "delta_rule: rows of ", name, " are not aligned to 16 bytes (stride ", view.stride, ")");
+}
+
+void check_args(const DeltaRuleArgs& args, const PlanView& plan) {
+  const DeltaShape& s = args.shape;
+  check(s.key_dim == kDeltaDim && s.value_dim == kDeltaDim, "delta_rule: key_dim ", s.key_dim,
+        " and value_dim ", s.value_dim, ", both have to be ", kDeltaDim);
+  check(s.key_heads > 0 && s.value_heads % s.key_heads == 0, "delta_rule: ", s.value_heads,
+        " value heads are not a multiple of ", s.key_heads, " key heads");
+  check_rows("q", args.q, s.keys());
+  check_rows("k", args.k, s.keys());
+  check_rows("v", args.v, s.values());
+  check_rows("out", args.out, s.values());
+  for (const View* view : {&args.beta, &args.log_decay}) {
+    check(view->dtype == DType::kF32 && view->cols == s.value_heads,
+          "delta_rule: beta and log_decay are float32 with ", s.value_heads, " columns");
+  }
+  const std::size_t needed = delta_scratch_bytes(s, plan);
+  const std::size_t given = static_cast<std::size_t>(args.scratch.rows * args.scratch.cols) *
+                            size_of(args.scratch.dtype);
+  check(given >= needed, "delta_rule: scratch of ", given, " bytes, ", needed, " are needed");
+}
+
+}  // namespace
+
+std::size_t delta_scratch_bytes(const DeltaShape& shape, const PlanView& plan) {
+  return static_cast<std::size_t>(plan.chunks) * static_cast<std::size_t>(shape.value_heads) *
+         ChunkProducts::bytes;
+}
+
+void delta_rule(const DeltaRuleArgs& args, const PlanView& plan, cudaStream_t stream) {
+  check_args(args, plan);
+  delta_chunks(args, plan, stream);
+  delta_scan(args, plan, stream);
+}
+
+void prepare_delta_rule() {
+  prepare_delta_chunks();
+  prepare_delta_scan();
+}
+
+}  // namespace openjev::cuda

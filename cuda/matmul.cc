@@ -1,0 +1,269 @@
+#include "cuda/matmul.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <fstream>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "cuda/check.h"
+#include "cuda/cublaslt.h"
+#include "cuda/matmul_tuning.h"
+#include "cuda/tuning_file.h"
+
+namespace openjev::cuda {
+namespace {
+
+using ShapeId = std::pair<std::int64_t, std::int64_t>;  // n, k of a weight
+
+constexpr int kHeuristics = 8;  // asked for when nothing was measured: the first may not qualify
+
+std::int64_t round_up(std::int64_t value, std::int64_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+// The driver's own version where Linux shows it: the one for CUDA changes far less often.
+std::string driver_version() {
+  int cuda = 0;
+  check_cuda(cudaDriverGetVersion(&cuda), "read the driver's version");
+  std::string version;
+  std::ifstream file("/sys/module/nvidia/version");
+  std::getline(file, version);
+  return std::to_string(cuda) + (version.empty() ? "" : " " + version);
+}
+
+TuningKey key_of_this_system(const MatmulOptions& options) {
+  int device = 0;
+  check_cuda(cudaGetDevice(&device), "find the current GPU");
+  cudaDeviceProp properties{};
+  check_cuda(cudaGetDeviceProperties(&properties, device), "read the GPU's properties");
+  const std::string multiprocessors = std::to_string(properties.multiProcessorCount);
+  return {std::string(properties.name) + " with " + multiprocessors + " multiprocessors",
+          driver_version(), cublasLtGetVersion(), options.invariant, options.workspace_bytes};
+}
+
+// What is used for the rows of one bucket.
+struct Ready {
+  std::int64_t bucket;
+  Alignment alignment;
+  cublasLtMatmulAlgo_t algorithm;
+  TunedBucket measured;  // no time: chosen by heuristic
+};
+
+struct Shape {
+  TunedShape tuned;  // no buckets: not measured
+  std::vector<Ready> ready;
+
+  int split() const { return tuned.buckets.empty() ? 1 : tuned.split; }
+  // Rows of one launch. Only a split of K is limited, by the workspace that its parts need.
+  std::int64_t slab() const { return split() > 1 ? tuned.buckets.back().rows : INT64_MAX; }
+};
+
+}  // namespace
+
+struct Matmul::Impl {
+  Impl(const MatmulOptions& chosen, cudaStream_t stream)
+      : options(chosen), library(chosen.workspace_bytes, stream), key(key_of_this_system(chosen)) {
+    TuningFile file = read_tuning_file(options.tuning_file, key);
+    if (!file.ignored.empty()) warn("tuning file ignored: " + file.ignored);
+    for (TunedShape& shape : file.shapes) {
+      if (options.invariant && !shape.verified) warn_unverified(shape);
+      const ShapeId id{shape.n, shape.k};
+      shapes[id].tuned = std::move(shape);
+    }
+  }
+
+  void warn(std::string text) {
+    if (std::find(warnings.begin(), warnings.end(), text) == warnings.end())
+      warnings.push_back(std::move(text));
+  }
+  void warn_unverified(const TunedShape& shape) {
+    warn(
+        "weight [" + std::to_string(shape.n) + ", " + std::to_string(shape.k) +
+        "]: no set of algorithms gave the same bits for every number of rows when it was measured");
+  }
+
+  const Ready& choose(Shape& shape, const Product& product);
+  bool choose_measured(const Shape& shape, const Product& bucket, Ready& ready) const;
+  void choose_heuristic(const Shape& shape, const Product& bucket, Ready& ready);
+  bool measured(const ShapeId& id, std::int64_t rows) const;
+  void save();
+
+  MatmulOptions options;
+  CublasLt library;
+  TuningKey key;
+  std::map<ShapeId, Shape> shapes;
+  std::vector<std::string> warnings;
+  std::int64_t rejected = 0;
+};
+
+// The algorithm is asked for with as many rows as the bucket has, not with those of this product,
+// so that it does not depend on which product came first. Whether the product accumulates is no
+// part of the question: the library cannot see it when it is asked.
+const Ready& Matmul::Impl::choose(Shape& shape, const Product& product) {
+  const std::int64_t bucket = Matmul::bucket(product.rows);
+  for (const Ready& ready : shape.ready) {
+    if (ready.bucket == bucket && ready.alignment == product.alignment) return ready;
+  }
+  Product asked = product;
+  asked.rows = bucket;
+  Ready ready{bucket, product.alignment, {}, {}};
+  if (!choose_measured(shape, asked, ready)) choose_heuristic(shape, asked, ready);
+  shape.ready.push_back(ready);
+  return shape.ready.back();
+}
+
+bool Matmul::Impl::choose_measured(const Shape& shape, const Product& bucket, Ready& ready) const {
+  if (shape.tuned.buckets.empty()) return false;
+  const auto& [weight, x, out] = shape.tuned.alignment;
+  if (!bucket.alignment.covers({weight, x, out})) return false;
+  auto found = std::find_if(shape.tuned.buckets.begin(), shape.tuned.buckets.end(),
+                            [&](const TunedBucket& tuned) { return tuned.rows >= bucket.rows; });
+  if (found == shape.tuned.buckets.end()) --found;
+  const cublasLtMatmulAlgo_t algorithm = algorithm_of(found->algorithm);
+  if (!library.usable(bucket, algorithm)) return false;
+  ready.algorithm = algorithm;
+  ready.measured = *found;
+  return true;
+}
+
+void Matmul::Impl::choose_heuristic(const Shape& shape, const Product& bucket, Ready& ready) {
+  std::vector<cublasLtMatmulAlgo_t> found;
+  if (options.invariant) {
+    found = library.of_split(bucket, shape.split(), kHeuristics);
+    if (found.empty())
+      warn("no algorithm with split of K " + std::to_string(shape.split()) + " for " +
+           bucket.text() + ": its bits may depend on the rows");
+  }
+  if (found.empty())
+    found = library.heuristics(bucket, CUBLASLT_REDUCTION_SCHEME_MASK, kHeuristics);
+  if (found.empty()) fail(ErrorKind::kInternal, "cublasLt: no algorithm for ", bucket.text());
+  ready.algorithm = found.front();
+}
+
+bool Matmul::Impl::measured(const ShapeId& id, std::int64_t rows) const {
+  const auto found = shapes.find(id);
+  return found != shapes.end() && !found->second.tuned.buckets.empty() &&
+         found->second.tuned.rows >= measured_bucket(rows);
+}
+
+void Matmul::Impl::save() {
+  if (options.tuning_file.empty()) return;
+  std::vector<TunedShape> known;
+  for (const auto& [id, shape] : shapes) {
+    if (!shape.tuned.buckets.empty()) known.push_back(shape.tuned);
+  }
+  const std::string reason = write_tuning_file(options.tuning_file, key, known);
+  if (!reason.empty()) warn("tuning file not kept: " + reason);
+}
+
+Matmul::Matmul(const MatmulOptions& options, cudaStream_t stream)
+    : impl_(std::make_unique<Impl>(options, stream)) {}
+
+Matmul::~Matmul() = default;
+
+void Matmul::run(View x, View weight, View out, bool accumulate) {
+  if (out.empty()) return;
+  if (weight.cols == 0) {  // a sum of nothing
+    if (accumulate) return;
+    check_cuda(
+        cudaMemset2DAsync(out.data, static_cast<std::size_t>(std::max(out.stride, out.cols)) * 2, 0,
+                          static_cast<std::size_t>(out.cols) * 2,
+                          static_cast<std::size_t>(out.rows), impl_->library.stream()),
+        "clear the output of a matmul");
+    return;
+  }
+  Product product = product_of(x, weight, out);
+  Shape& shape = impl_->shapes[{product.n, product.k}];
+  const std::int64_t rows = product.rows;
+  const std::int64_t slabs = rows <= shape.slab() ? 1 : (rows - 1) / shape.slab() + 1;
+  const std::int64_t slab = slabs == 1 ? rows : round_up((rows + slabs - 1) / slabs, 16);
+  for (std::int64_t first = 0; first < rows; first += slab) {
+    product.rows = std::min(slab, rows - first);
+    const Ready& ready = impl_->choose(shape, product);
+    const cublasStatus_t status =
+        impl_->library.launch(product, ready.algorithm, x.row<std::uint16_t>(first), weight.data,
+                              out.row<std::uint16_t>(first), accumulate);
+    if (status != CUBLAS_STATUS_SUCCESS)
+      check_cublas(status, product.text() + " by " + describe(ready.algorithm));
+  }
+}
+
+void Matmul::tune(const std::vector<View>& weights, std::int64_t rows, const Steps& steps) {
+  std::map<ShapeId, std::vector<View>> groups;
+  for (const View& weight : weights) {
+    const ShapeId id{weight.rows, weight.cols};
+    if (!weight.empty() && !impl_->measured(id, rows)) groups[id].push_back(weight);
+  }
+  if (groups.empty() || rows <= 0) return;
+
+  std::int64_t max_n = 0, max_k = 0;
+  for (const auto& [id, views] : groups) {
+    max_n = std::max(max_n, id.first);
+    max_k = std::max(max_k, id.second);
+  }
+  Tuner tuner(impl_->library, impl_->options.invariant, rows, max_n, max_k);
+  const auto buckets = static_cast<std::int64_t>(
+      std::count_if(measured_rows().begin(), measured_rows().end(),
+                    [&](std::int64_t count) { return count <= measured_bucket(rows); }));
+  const std::int64_t total = buckets * static_cast<std::int64_t>(groups.size());
+  std::int64_t shapes_done = 0;
+  for (const auto& [id, views] : groups) {
+    const std::string name =
+        "matmul [" + std::to_string(id.first) + ", " + std::to_string(id.second) + "]";
+    std::int64_t done = shapes_done * buckets;
+    ShapeTuning result = tuner.tune(views, [&](std::int64_t count, int split) {
+      if (steps) {
+        steps(done, total,
+              name + ", " + std::to_string(count) + " rows" +
+                  (split > 1 ? ", split " + std::to_string(split) : ""));
+      }
+      if (split == 1) ++done;
+    });
+    impl_->rejected += result.rejected;
+    if (!result.warning.empty()) impl_->warn(name + ": " + result.warning);
+    Shape& shape = impl_->shapes[id];
+    shape.ready.clear();
+    shape.tuned = std::move(result.shape);
+    ++shapes_done;
+  }
+  if (steps) steps(total, total, "matmul");
+  impl_->save();
+}
+
+std::vector<MatmulChoice> Matmul::choices() const {
+  std::vector<MatmulChoice> out;
+  const auto add = [&](const ShapeId& id, std::int64_t rows, bool verified,
+                       const TunedBucket& measured, const cublasLtMatmulAlgo_t& algorithm) {
+    out.push_back({id.first, id.second, rows, split_of(algorithm), verified, measured.microseconds,
+                   measured.first_microseconds, describe(algorithm)});
+  };
+  for (const auto& [id, shape] : impl_->shapes) {
+    for (const TunedBucket& bucket : shape.tuned.buckets)
+      add(id, bucket.rows, shape.tuned.verified, bucket, algorithm_of(bucket.algorithm));
+  }
+  for (const auto& [id, shape] : impl_->shapes) {
+    for (const Ready& ready : shape.ready) {
+      if (ready.measured.rows == 0) add(id, ready.bucket, false, {}, ready.algorithm);
+    }
+  }
+  return out;
+}
+
+std::vector<std::string> Matmul::warnings() const { return impl_->warnings; }
+
+std::int64_t Matmul::rejected() const { return impl_->rejected; }
+
+std::int64_t Matmul::bucket(std::int64_t rows) {
+  struct Range {
+    std::int64_t last, unit;
+  };
+  constexpr Range kRanges[] = {{256, 16}, {512, 32}, {1024, 64}, {2048, 128}, {4096, 256}};
+  for (const Range& range : kRanges) {
+    if (rows <= range.last) return std::max(round_up(rows, range.unit), range.unit);
+  }
+  return round_up(rows, 1024);
+}
+
+}  // namespace openjev::cuda

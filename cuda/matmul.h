@@ -1,0 +1,74 @@
+// Matrix products by cuBLASLt: y = x W^T in bfloat16 with float32 accumulation and one rounding.
+//
+// For every weight shape and row bucket one algorithm is chosen, by measurement (tune) or else by
+// the library's first heuristic, and kept. Mode "invariant": only algorithms of one fixed split of
+// K per weight shape are used, for every number of rows, and only those that gave the same bits on
+// this GPU: a row of y does not depend on how many rows x has. A split needs room in the workspace
+// that grows with the rows; where it does not suffice, x is worked off in slabs of rows. Mode
+// "fast": any algorithm.
+//
+// An object serves one thread and one stream.
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+
+namespace openjev::cuda {
+
+struct MatmulOptions {
+  bool invariant = true;
+  std::string tuning_file;  // read at construction, written by tune; empty: none
+  std::size_t workspace_bytes = 32u << 20;
+};
+
+// One choice and what was measured for it; for the bench and the record.
+struct MatmulChoice {
+  std::int64_t n, k, rows;  // weight [n, k], bucket of rows
+  int split_k;
+  bool verified;              // bits compared on this GPU with those of the other buckets
+  double microseconds;        // of the choice; 0 when not measured
+  double first_microseconds;  // of the library's first heuristic; 0 when not measured
+  std::string algorithm;      // tile, stages and so on, for people
+};
+
+class Matmul {
+ public:
+  using Steps = std::function<void(std::int64_t, std::int64_t, const std::string&)>;
+
+  Matmul(const MatmulOptions& options, cudaStream_t stream);
+  ~Matmul();
+  Matmul(const Matmul&) = delete;
+  Matmul& operator=(const Matmul&) = delete;
+
+  // out [M, N] = x [M, K] weight^T (+ out, when `accumulate`), weight [N, K] contiguous, all
+  // bfloat16; rows of x and out may be strided. Chooses an algorithm on the first use of a shape,
+  // bucket and alignment; afterwards neither allocates nor queries. Throws with the shape when the
+  // library has no algorithm for it or refuses to run.
+  void run(View x, View weight, View out, bool accumulate);
+
+  // Measures algorithms for weights of these shapes (several views of one shape are used in turn,
+  // so that none is warm in L2) for row buckets up to `rows`, and writes the tuning file. Shapes
+  // that the file already has are not measured again. Waits for the stream; may change what run()
+  // computes in the last bits, so it belongs before the first request.
+  void tune(const std::vector<View>& weights, std::int64_t rows, const Steps& steps);
+
+  std::vector<MatmulChoice> choices() const;  // measured, then those of heuristics in use
+  std::vector<std::string> warnings() const;  // what did not go as documented, for the log
+  std::int64_t rejected() const;              // algorithms that tune refused because of their bits
+  static std::int64_t bucket(std::int64_t rows);  // the bucket that `rows` rows fall in
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace openjev::cuda

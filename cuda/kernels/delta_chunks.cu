@@ -2,22 +2,23 @@
 // every chunk and value head. Formulas: delta_rule.cu.
 //
 // One block of four warps a chunk and value head; value heads of one key head are neighbours in the
-// grid and find its keys in L2. All products are warp-level mma on 16 x 16 blocks; zero blocks above
-// the diagonal are skipped and the rest is dealt out evenly: warp w takes row block w of K K^T and
-// row block 3 - w of Q K^T, five blocks each. A and M share the memory of Q, which is dead by then:
-// 49 KiB a block, four blocks an SM, so that one block's substitution hides behind another's loads.
+// grid and find its keys in L2. All products are warp-level mma on 16 x 16 blocks; zero blocks
+// above the diagonal are skipped and the rest is dealt out evenly: warp w takes row block w of K
+// K^T and row block 3 - w of Q K^T, five blocks each. A and M share the memory of Q, which is dead
+// by then: 49 KiB a block, four blocks an SM, so that one block's substitution hides behind
+// another's loads.
 //
 // Rounding: K K^T, Q K^T with float32 accumulation; A and the inverse's diagonal blocks in float32;
-// its other blocks by tf32 products; M diag(.) rounded to bfloat16 once; U, W, P rounded at the end.
+// its other blocks by tf32 products; M diag(.) rounded to bfloat16 once; U, W, P rounded at the
+// end.
 #include "cuda/kernels/delta_chunks.cuh"
+#include "cuda/kernels/delta_inverse.cuh"
 #include "cuda/launch.h"
 #include "cuda/ptx/mma.cuh"
 
 namespace openjev::cuda {
 namespace {
 
-constexpr int kBlock = 16;
-constexpr int kBlocks = kChunk / kBlock;
 constexpr int kPairs = kBlocks + 1;  // blocks of K K^T and Q K^T a warp computes
 
 struct ChunkKernelArgs {
@@ -37,28 +38,9 @@ struct alignas(1024) ChunkShared {
     float inverse[kChunk * kChunk];  // A, then M in its place
   };
   float beta[kChunk];
-  float decay[kChunk];       // b
+  float decay[kChunk];        // b
   float beta_growth[kChunk];  // beta_i exp(b_i)
 };
-
-struct Lane {
-  int warp, lane, g, t;
-};
-
-__device__ __forceinline__ Lane this_lane() {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  return {static_cast<int>(threadIdx.x) / kWarp, lane, lane / 4, lane % 4};
-}
-
-// Element (row, col) of A or M. Groups of eight floats are permuted by row, so that a warp reads or
-// writes pairs (g, 2t..) of a fragment without bank conflicts.
-__device__ __forceinline__ int at(int row, int col) {
-  return row * kChunk + (col ^ ((row & 7) << 3));
-}
-
-__device__ __forceinline__ float2 pair_at(const float* m, int row, int col) {
-  return *reinterpret_cast<const float2*>(m + at(row, col));
-}
 
 // One warp: b by a scan of 32 pairs, always in the same order, and what follows from it.
 __device__ void cumulate(const ChunkKernelArgs& a, int chunk, int head, int lane, ChunkShared& s,
@@ -94,27 +76,28 @@ __device__ void cumulate(const ChunkKernelArgs& a, int chunk, int head, int lane
 
 // This warp's blocks: 0 .. w of row block w of K K^T, then 0 .. 3 - w of row block 3 - w of Q K^T.
 __device__ void pair_products(const ChunkShared& s, const Lane& l, float (&c)[kPairs][2][4]) {
-  const std::uint32_t keys = shared_address(s.k), queries = shared_address(s.q);
+  const std::uint32_t keys = ptx::shared_address(s.k), queries = ptx::shared_address(s.q);
   const int a_row = l.lane & 15, a_piece = l.lane >> 4;
   const int b_row = (l.lane & 7) + ((l.lane >> 4) << 3), b_piece = (l.lane >> 3) & 1;
 #pragma unroll
   for (int step = 0; step < kDeltaDim / 16; ++step) {
     std::uint32_t ak[4], aq[4];
     const int key_row = kBlock * l.warp + a_row, query_row = kBlock * (3 - l.warp) + a_row;
-    ldmatrix_x4(ak, keys + static_cast<std::uint32_t>(tile_offset(key_row, 2 * step + a_piece)));
-    ldmatrix_x4(aq,
-                queries + static_cast<std::uint32_t>(tile_offset(query_row, 2 * step + a_piece)));
+    ptx::ldmatrix_x4(ak,
+                     keys + static_cast<std::uint32_t>(tile_offset(key_row, 2 * step + a_piece)));
+    ptx::ldmatrix_x4(
+        aq, queries + static_cast<std::uint32_t>(tile_offset(query_row, 2 * step + a_piece)));
 #pragma unroll
     for (int e = 0; e < kPairs; ++e) {
       const bool key = e <= l.warp;
       const int column = key ? e : e - l.warp - 1;
       const int row = kBlock * column + b_row;
       std::uint32_t b[4];
-      ldmatrix_x4(b, keys + static_cast<std::uint32_t>(tile_offset(row, 2 * step + b_piece)));
+      ptx::ldmatrix_x4(b, keys + static_cast<std::uint32_t>(tile_offset(row, 2 * step + b_piece)));
       const std::uint32_t a[4] = {key ? ak[0] : aq[0], key ? ak[1] : aq[1], key ? ak[2] : aq[2],
                                   key ? ak[3] : aq[3]};
-      mma_bf16(c[e][0], a, b[0], b[1]);
-      mma_bf16(c[e][1], a, b[2], b[3]);
+      ptx::mma_bf16(c[e][0], a, b[0], b[1]);
+      ptx::mma_bf16(c[e][1], a, b[2], b[3]);
     }
   }
 }
@@ -154,8 +137,8 @@ __device__ void store_pairs(ChunkShared& s, const Lane& l, const float (&c)[kPai
               beta * value[n].x, beta * value[n].y};
         }
       } else {
-        const FourColumns out = four_columns(pack_bf16(value[0].x, value[0].y),
-                                             pack_bf16(value[1].x, value[1].y));
+        const FourColumns out =
+            four_columns(pack_bf16(value[0].x, value[0].y), pack_bf16(value[1].x, value[1].y));
         const int at_column = kBlock * column + out.column;
         *reinterpret_cast<uint2*>(p + tile_offset(i, at_column / 8) + at_column % 8 * 2) = out.bits;
       }
@@ -163,109 +146,8 @@ __device__ void store_pairs(ChunkShared& s, const Lane& l, const float (&c)[kPai
   }
 }
 
-// M_rr = (I + A_rr)^-1 in place by forward substitution, r this warp; a lane owns a column.
-__device__ void invert_diagonal_block(float* m, const Lane& l) {
-  const int first = kBlock * l.warp, col = l.lane % kBlock;
-  float x[kBlock];
-#pragma unroll
-  for (int i = 0; i < kBlock; ++i) {
-    float sum = i == col ? 1.0f : 0.0f;
-#pragma unroll
-    for (int j = 0; j < i; j += 4) {
-      const float4 a = *reinterpret_cast<const float4*>(m + at(first + i, first + j));
-      const float row[4] = {a.x, a.y, a.z, a.w};
-#pragma unroll
-      for (int n = 0; n < 4 && j + n < i; ++n) sum -= row[n] * x[j + n];
-    }
-    x[i] = sum;
-  }
-  __syncwarp();
-  if (l.lane < kBlock) {
-#pragma unroll
-    for (int i = 0; i < kBlock; ++i) m[at(first + i, first + col)] = x[i];
-  }
-}
-
-// c += a b^T for 16 x 16 blocks: `a` two fragments of eight columns each, b in shared memory from
-// (row, col). Slots t and t + 4 of an instruction hold columns 2t and 2t + 1 of both operands: then
-// a C tile is an A fragment as it is, and b is read in pairs.
-__device__ __forceinline__ void times_transposed(float (&c)[2][4], const std::uint32_t (&a)[2][4],
-                                                 const float* m, int row, int col, const Lane& l) {
-#pragma unroll
-  for (int step = 0; step < 2; ++step) {
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-      const float2 b = pair_at(m, row + 8 * n + l.g, col + 8 * step + 2 * l.t);
-      mma_tf32(c[n], a[step], to_tf32(b.x), to_tf32(b.y));
-    }
-  }
-}
-
-__device__ __forceinline__ void as_left_operand(const float (&c)[2][4], std::uint32_t (&a)[2][4]) {
-#pragma unroll
-  for (int step = 0; step < 2; ++step) {
-    a[step][0] = to_tf32(c[step][0]);
-    a[step][1] = to_tf32(c[step][2]);
-    a[step][2] = to_tf32(c[step][1]);
-    a[step][3] = to_tf32(c[step][3]);
-  }
-}
-
-// Column c of M below the diagonal, c this warp, transposed and in registers:
-//   M_rc^T = -(sum_{c <= m < r} M_mc^T A_rm^T) M_rr^T        below[r - 1]: M_rc^T
-// No other warp's result is needed beyond the diagonal blocks.
-__device__ void invert_column(const float* m, const Lane& l, float (&below)[kBlocks - 1][2][4]) {
-  std::uint32_t column[kBlocks - 1][2][4];  // M_mc^T
-  float diagonal[2][4];
-#pragma unroll
-  for (int n = 0; n < 2; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      diagonal[n][i] = m[at(kBlock * l.warp + 8 * n + 2 * l.t + (i & 1),
-                            kBlock * l.warp + l.g + 8 * (i >> 1))];
-    }
-  }
-#pragma unroll
-  for (int r = 0; r < kBlocks; ++r) {
-    if (r < l.warp) continue;
-    if (r == l.warp) {
-      if (r < kBlocks - 1) as_left_operand(diagonal, column[r < kBlocks - 1 ? r : 0]);
-      continue;
-    }
-    float sum[2][4] = {};
-#pragma unroll
-    for (int k = 0; k < r; ++k) {
-      if (k >= l.warp) times_transposed(sum, column[k], m, kBlock * r, kBlock * k, l);
-    }
-    std::uint32_t left[2][4];
-    as_left_operand(sum, left);
-    float product[2][4] = {};
-    times_transposed(product, left, m, kBlock * r, kBlock * r, l);
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) below[r - 1][n][i] = -product[n][i];
-    }
-    if (r < kBlocks - 1) as_left_operand(below[r - 1], column[r < kBlocks - 1 ? r : 0]);
-  }
-}
-
-__device__ void store_column(float* m, const Lane& l, const float (&below)[kBlocks - 1][2][4]) {
-#pragma unroll
-  for (int r = 1; r < kBlocks; ++r) {
-    if (r <= l.warp) continue;
-#pragma unroll
-    for (int n = 0; n < 2; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        m[at(kBlock * r + 8 * n + 2 * l.t + (i & 1), kBlock * l.warp + l.g + 8 * (i >> 1))] =
-            below[r - 1][n][i];
-      }
-    }
-  }
-}
-
-// Columns 32 w .. 32 w + 31, w this warp, of M diag(scale) tile; c by row block and by eight columns.
+// Columns 32 w .. 32 w + 31, w this warp, of M diag(scale) tile; c by row block and by eight
+// columns.
 __device__ void times_tile(const float* m, const float* scale, std::uint32_t tile, const Lane& l,
                            float (&c)[kBlocks][4][4]) {
 #pragma unroll
@@ -274,7 +156,7 @@ __device__ void times_tile(const float* m, const float* scale, std::uint32_t til
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
       const int piece = 4 * l.warp + 2 * n + (l.lane >> 4);
-      ldmatrix_x4_trans(
+      ptx::ldmatrix_x4_trans(
           b[n], tile + static_cast<std::uint32_t>(tile_offset(kBlock * k + (l.lane & 15), piece)));
     }
     const int col = kBlock * k + 2 * l.t;
@@ -289,7 +171,8 @@ __device__ void times_tile(const float* m, const float* scale, std::uint32_t til
           pack_bf16(x0.x * s0.x, x0.y * s0.y), pack_bf16(x1.x * s0.x, x1.y * s0.y),
           pack_bf16(x2.x * s1.x, x2.y * s1.y), pack_bf16(x3.x * s1.x, x3.y * s1.y)};
 #pragma unroll
-      for (int n = 0; n < 4; ++n) mma_bf16(c[r][n], a, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
+      for (int n = 0; n < 4; ++n)
+        ptx::mma_bf16(c[r][n], a, b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1]);
     }
   }
 }
@@ -301,8 +184,9 @@ __device__ void store_w(const float (&c)[kBlocks][4][4], const Lane& l, unsigned
     for (int n = 0; n < 4; n += 2) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const FourColumns out = four_columns(pack_bf16(c[r][n][2 * half], c[r][n][2 * half + 1]),
-                                             pack_bf16(c[r][n + 1][2 * half], c[r][n + 1][2 * half + 1]));
+        const FourColumns out =
+            four_columns(pack_bf16(c[r][n][2 * half], c[r][n][2 * half + 1]),
+                         pack_bf16(c[r][n + 1][2 * half], c[r][n + 1][2 * half + 1]));
         const int col = 32 * l.warp + 8 * n + out.column;
         *reinterpret_cast<uint2*>(w + tile_offset(kBlock * r + 8 * half + l.g, col / 8) +
                                   col % 8 * 2) = out.bits;
@@ -311,17 +195,17 @@ __device__ void store_w(const float (&c)[kBlocks][4][4], const Lane& l, unsigned
   }
 }
 
-// U^T in the fragments the scan adds to: x, y are rows g, g + 8 of columns 2t.. of the block's first
-// eight chunk rows, z, w the same of its last eight.
+// U^T in the fragments the scan adds to: x, y are rows g, g + 8 of columns 2t.. of the block's
+// first eight chunk rows, z, w the same of its last eight.
 __device__ void store_u(const float (&c)[kBlocks][4][4], const Lane& l, unsigned char* u) {
 #pragma unroll
   for (int r = 0; r < kBlocks; ++r) {
 #pragma unroll
     for (int n = 0; n < 4; n += 2) {
-      const uint4 bits{transpose_tile(pack_bf16(c[r][n][0], c[r][n][1])),
-                       transpose_tile(pack_bf16(c[r][n + 1][0], c[r][n + 1][1])),
-                       transpose_tile(pack_bf16(c[r][n][2], c[r][n][3])),
-                       transpose_tile(pack_bf16(c[r][n + 1][2], c[r][n + 1][3]))};
+      const uint4 bits{ptx::transpose_tile(pack_bf16(c[r][n][0], c[r][n][1])),
+                       ptx::transpose_tile(pack_bf16(c[r][n + 1][0], c[r][n + 1][1])),
+                       ptx::transpose_tile(pack_bf16(c[r][n][2], c[r][n][3])),
+                       ptx::transpose_tile(pack_bf16(c[r][n + 1][2], c[r][n + 1][3]))};
       const int column_block = 2 * l.warp + n / 2;
       reinterpret_cast<uint4*>(u)[(column_block * kBlocks + r) * kWarp + l.lane] = bits;
     }
@@ -340,18 +224,18 @@ __global__ void __launch_bounds__(kDeltaThreads, 4)
   if (a.chunk_length[chunk] == 0) return;
 
   const int key_column = head / (a.shape.value_heads / a.shape.key_heads) * kDeltaDim;
-  gather_tile(shared_address(s.k), a.k, key_column, row);
-  gather_tile(shared_address(s.q), a.q, key_column, row);
-  cp_async_commit();
-  gather_tile(shared_address(s.v), a.v, head * kDeltaDim, row);
-  cp_async_commit();
+  gather_tile(ptx::shared_address(s.k), a.k, key_column, row);
+  gather_tile(ptx::shared_address(s.q), a.q, key_column, row);
+  ptx::cp_async_commit();
+  gather_tile(ptx::shared_address(s.v), a.v, head * kDeltaDim, row);
+  ptx::cp_async_commit();
   unsigned char* products =
       a.products +
       (static_cast<std::int64_t>(chunk) * a.shape.value_heads + head) * ChunkProducts::bytes;
   if (l.warp == 0) {
     cumulate(a, chunk, head, l.lane, s, reinterpret_cast<float*>(products + ChunkProducts::decays));
   }
-  cp_async_wait<1>();
+  ptx::cp_async_wait<1>();
   __syncthreads();
 
   float pairs[kPairs][2][4] = {};
@@ -360,7 +244,7 @@ __global__ void __launch_bounds__(kDeltaThreads, 4)
   store_pairs(s, l, pairs, products + ChunkProducts::p);
   __syncwarp();
   invert_diagonal_block(s.inverse, l);
-  cp_async_wait<0>();
+  ptx::cp_async_wait<0>();
   __syncthreads();
   float below[kBlocks - 1][2][4];
   invert_column(s.inverse, l, below);
@@ -368,11 +252,14 @@ __global__ void __launch_bounds__(kDeltaThreads, 4)
   store_column(s.inverse, l, below);
   __syncthreads();
 
-  float w[kBlocks][4][4] = {};
-  times_tile(s.inverse, s.beta_growth, shared_address(s.k), l, w);
-  store_w(w, l, products + ChunkProducts::w);
+  {
+    float w[kBlocks][4][4] = {};
+    times_tile(s.inverse, s.beta_growth, ptx::shared_address(s.k), l, w);
+    store_w(w, l, products + ChunkProducts::w);
+  }
+  __syncwarp();  // M is read again rather than kept in registers
   float u[kBlocks][4][4] = {};
-  times_tile(s.inverse, s.beta, shared_address(s.v), l, u);
+  times_tile(s.inverse, s.beta, ptx::shared_address(s.v), l, u);
   store_u(u, l, products + ChunkProducts::u);
 }
 

@@ -1,8 +1,8 @@
 // What the two kernels of the delta rule share: tiles in shared memory and the products of a chunk.
 //
-// A tile [64, 128] of bfloat16 stands as two panels [64, 64], so that a row of a panel is 128 bytes,
-// all banks once. Its 16-byte pieces are permuted by piece ^ (row % 8): eight rows at one column
-// (ldmatrix) and one whole row (cp.async) both touch every bank once.
+// A tile [64, 128] of bfloat16 stands as two panels [64, 64], so that a row of a panel is 128
+// bytes, all banks once. Its 16-byte pieces are permuted by piece ^ (row % 8): eight rows at one
+// column (ldmatrix) and one whole row (cp.async) both touch every bank once.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -59,13 +59,14 @@ __device__ __forceinline__ void gather_tile(std::uint32_t tile, const Rows& from
     const bool valid = row >= 0;
     const __nv_bfloat16* source =
         from.data + (valid ? row : 0) * from.stride + column + piece * kVector;
-    cp_async_16(tile + static_cast<std::uint32_t>(tile_offset(16 * warp + i + half, piece)), source,
-                valid);
+    ptx::cp_async_16(tile + static_cast<std::uint32_t>(tile_offset(16 * warp + i + half, piece)),
+                     source, valid);
   }
 }
 
-// Two 8 x 8 tiles side by side in one row of a C fragment: this lane's pairs (g, 2t..) of both. Lanes
-// 2 i and 2 i + 1 swap one, so that each has four neighbours and four lanes fill a 32-byte sector.
+// Two 8 x 8 tiles side by side in one row of a C fragment: this lane's pairs (g, 2t..) of both.
+// Lanes 2 i and 2 i + 1 swap one, so that each has four neighbours and four lanes fill a 32-byte
+// sector.
 struct FourColumns {
   int column;  // of the first, 0 to 12
   uint2 bits;

@@ -1,5 +1,5 @@
-// The gated delta rule in chunks of 64 tokens. Per value head, with b_i = g_0 + ... + g_i inside the
-// chunk and S [dk, dv] the state before it:
+// The gated delta rule in chunks of 64 tokens. Per value head, with b_i = g_0 + ... + g_i inside
+// the chunk and S [dk, dv] the state before it:
 //
 //   A_ij = beta_i (k_i . k_j) exp(b_i - b_j)   j < i       M = (I + A)^-1
 //   P_ij =        (q_i . k_j) exp(b_i - b_j)   j <= i
@@ -40,8 +40,8 @@ void check_args(const DeltaRuleArgs& args, const PlanView& plan) {
           "delta_rule: beta and log_decay are float32 with ", s.value_heads, " columns");
   }
   const std::size_t needed = delta_scratch_bytes(s, plan);
-  const std::size_t given = static_cast<std::size_t>(args.scratch.rows * args.scratch.cols) *
-                            size_of(args.scratch.dtype);
+  const std::size_t given =
+      static_cast<std::size_t>(args.scratch.rows * args.scratch.cols) * size_of(args.scratch.dtype);
   check(given >= needed, "delta_rule: scratch of ", given, " bytes, ", needed, " are needed");
 }
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace openjev::cuda {
+namespace openjev::cuda::ptx {
 
 // The address of shared memory that the instructions below and ldmatrix take.
 __device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
@@ -32,4 +32,4 @@ __device__ __forceinline__ void cp_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-}  // namespace openjev::cuda
+}  // namespace openjev::cuda::ptx

@@ -11,7 +11,7 @@
 
 #include <cstdint>
 
-namespace openjev::cuda {
+namespace openjev::cuda::ptx {
 
 // c += a b, bfloat16
 __device__ __forceinline__ void mma_bf16(float (&c)[4], const std::uint32_t (&a)[4],
@@ -64,4 +64,4 @@ __device__ __forceinline__ std::uint32_t transpose_tile(std::uint32_t pair) {
   return out;
 }
 
-}  // namespace openjev::cuda
+}  // namespace openjev::cuda::ptx

@@ -27,7 +27,7 @@ namespace openjev::cuda {
 struct MatmulOptions {
   bool invariant = true;
   std::string tuning_file;  // read at construction, written by tune; empty: none
-  std::size_t workspace_bytes = 32u << 20;
+  std::size_t workspace_bytes = 192u << 20;
 };
 
 // One choice and what was measured for it; for the bench and the record.

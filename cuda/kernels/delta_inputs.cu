@@ -4,11 +4,12 @@
 //   q = s * rsqrt(sum s^2 + 1e-6) * dk^-1/2     k = s * rsqrt(sum s^2 + 1e-6)     v = s
 //   beta = R(sigmoid(b))                        log_decay = -exp(A_log) * softplus(a + dt_bias)
 //
-// A thread owns 8 channels and walks down a strip of rows: where a row's parent is the row before
-// (nearly everywhere) its three predecessors are still in registers, so `mixed` is read once and q,
-// k and v are written once: 2 * rows * channels * 2 bytes. 16 lanes hold a head, so its norm is
-// four shuffles. Strips are short where rows are few, to give every SM work. One more column of
-// blocks does beta and log_decay.
+// A thread owns 8 channels of a strip of rows. It loads the strip and the three rows before it at
+// once: where parents are the rows before (nearly everywhere) those are all that it needs, so
+// `mixed` is read (1 + 3 / strip) times, mostly from L2, and q, k and v are written once: 2 * rows
+// * channels * 2 bytes of memory traffic. 16 lanes hold a head, so its norm is four shuffles.
+// Strips are short where rows are few, to give every SM work. One more column of blocks does beta
+// and log_decay.
 #include <cmath>
 
 #include "cuda/kernels/kernels.h"
@@ -20,6 +21,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kTaps = 4;
+constexpr int kFewRows = 512;
 constexpr int kHeadLanes = kDeltaDim / kVector;
 constexpr float kEps = 1e-6f;
 constexpr float kSoftplusLinear = 20.0f;  // beyond it softplus(x) = x, as in torch
@@ -42,7 +44,7 @@ struct Inputs {
   float* beta;
   float* log_decay;
   std::int64_t gate_stride, log_stride;
-  std::int32_t rows, keys, channels, value_heads, strip;
+  std::int32_t rows, keys, channels, value_heads;
   float query_scale;
 };
 
@@ -58,79 +60,108 @@ __device__ void gates(const Inputs& p, int first, int last) {
   }
 }
 
-// The row's three predecessors, nearest first.
-__device__ __forceinline__ void predecessors(const Inputs& p, int row, int channel,
-                                             uint4 (&past)[3]) {
+__device__ __forceinline__ uint4 mixed_at(const Inputs& p, int row, int channel) {
+  return *reinterpret_cast<const uint4*>(p.mixed + row * p.mixed_stride + channel);
+}
+
+// The row's three predecessors, nearest first, wherever they are.
+__device__ __noinline__ void predecessors(const Inputs& p, int row, int channel,
+                                          uint4 (&past)[kTaps - 1]) {
   int at = row, kept = kTaps - 2;
 #pragma unroll
   for (int i = 0; i < kTaps - 1; ++i) {
     at = at >= 0 ? p.parent[at] : -1;
     past[i] = uint4{};
     if (at >= 0)
-      past[i] = *reinterpret_cast<const uint4*>(p.mixed + at * p.mixed_stride + channel);
+      past[i] = mixed_at(p, at, channel);
     else if (p.tail != nullptr)
       past[i] = *reinterpret_cast<const uint4*>(p.tail + (kept--) * p.tail_stride + channel);
   }
 }
 
+// c, s and what becomes of it, for one row and 8 channels.
+__device__ __forceinline__ void finish_row(const Inputs& p, int row, int channel, bool mine,
+                                           const Float8 (&tap)[kTaps], const uint4& now,
+                                           const uint4& past1, const uint4& past2,
+                                           const uint4& past3) {
+  const Float8 x0 = unpack8(now), x1 = unpack8(past1), x2 = unpack8(past2), x3 = unpack8(past3);
+  Float8 s;
+  float squares = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) {
+    const float c = tap[0].v[i] * x3.v[i] + tap[1].v[i] * x2.v[i] + tap[2].v[i] * x1.v[i] +
+                    tap[3].v[i] * x0.v[i];
+    s.v[i] = round_bf16(silu(round_bf16(c)));
+    squares += s.v[i] * s.v[i];
+  }
+  const float norm = rsqrtf(lanes_sum<kHeadLanes>(squares) + kEps);
+  std::uint16_t* to = p.v + row * p.v_stride + (channel - 2 * p.keys);
+  float scale = 1.0f;
+  if (channel < p.keys) {
+    to = p.q + row * p.q_stride + channel;
+    scale = norm * p.query_scale;
+  } else if (channel < 2 * p.keys) {
+    to = p.k + row * p.k_stride + (channel - p.keys);
+    scale = norm;
+  }
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) s.v[i] *= scale;
+  if (mine) *reinterpret_cast<uint4*>(to) = pack8(s);
+}
+
+template <int kStrip>
 __global__ void __launch_bounds__(kThreads) delta_inputs_strip(const Inputs p) {
-  const int first = static_cast<int>(blockIdx.y) * p.strip;
-  const int last = min(first + p.strip, p.rows);
+  constexpr int kBefore = kTaps - 1;
+  const int first = static_cast<int>(blockIdx.y) * kStrip;
+  grid_dependency_wait();
+  grid_dependency_launch();
   if (blockIdx.x + 1 == gridDim.x) {
-    grid_dependency_wait();
-    gates(p, first, last);
+    gates(p, first, min(first + kStrip, p.rows));
     return;
   }
   const int channel =
       (static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x)) * kVector;
   const bool mine = channel < p.channels;  // whole heads, but a warp holds two
   const int at = mine ? channel : 0;
+
+  // Rows and parents of first - 3 ... first + kStrip - 1; those outside are clamped and not used.
+  uint4 held[kBefore + kStrip];
+  int parent[kBefore + kStrip];
+#pragma unroll
+  for (int i = 0; i < kBefore + kStrip; ++i) {
+    const int row = min(max(first - kBefore + i, 0), p.rows - 1);
+    held[i] = mixed_at(p, row, at);
+    parent[i] = p.parent[row];
+  }
   Float8 tap[kTaps];
 #pragma unroll
   for (int t = 0; t < kTaps; ++t) {
-#pragma unroll
-    for (int i = 0; i < kVector; ++i) tap[t].v[i] = p.conv[t * p.channels + at + i];
+    const auto* weight = reinterpret_cast<const float4*>(p.conv + t * p.channels + at);
+    const float4 low = weight[0], high = weight[1];
+    tap[t] = {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}};
   }
-  grid_dependency_wait();
-  grid_dependency_launch();
-
-  uint4 now{}, past[3]{};
-  for (int row = first; row < last; ++row) {
-    if (row > first && p.parent[row] == row - 1) {
-      past[2] = past[1];
-      past[1] = past[0];
-      past[0] = now;
+#pragma unroll
+  for (int i = kBefore; i < kBefore + kStrip; ++i) {
+    const int row = first - kBefore + i;
+    if (row >= p.rows) break;
+    const bool in_line = row >= kBefore && parent[i] == row - 1 && parent[i - 1] == row - 2 &&
+                         parent[i - 2] == row - 3;
+    if (in_line) {
+      finish_row(p, row, at, mine, tap, held[i], held[i - 1], held[i - 2], held[i - 3]);
     } else {
+      uint4 past[kBefore];
       predecessors(p, row, at, past);
+      finish_row(p, row, at, mine, tap, held[i], past[0], past[1], past[2]);
     }
-    now = *reinterpret_cast<const uint4*>(p.mixed + row * p.mixed_stride + at);
-    const Float8 x0 = unpack8(now), x1 = unpack8(past[0]), x2 = unpack8(past[1]),
-                 x3 = unpack8(past[2]);
-    Float8 s;
-    float squares = 0.0f;
-#pragma unroll
-    for (int i = 0; i < kVector; ++i) {
-      const float c = tap[0].v[i] * x3.v[i] + tap[1].v[i] * x2.v[i] + tap[2].v[i] * x1.v[i] +
-                      tap[3].v[i] * x0.v[i];
-      s.v[i] = round_bf16(silu(round_bf16(c)));
-      squares += s.v[i] * s.v[i];
-    }
-    const float norm = rsqrtf(lanes_sum<kHeadLanes>(squares) + kEps);
-    std::uint16_t* to;
-    float scale = 1.0f;
-    if (at < p.keys) {
-      to = p.q + row * p.q_stride + at;
-      scale = norm * p.query_scale;
-    } else if (at < 2 * p.keys) {
-      to = p.k + row * p.k_stride + (at - p.keys);
-      scale = norm;
-    } else {
-      to = p.v + row * p.v_stride + (at - 2 * p.keys);
-    }
-#pragma unroll
-    for (int i = 0; i < kVector; ++i) s.v[i] *= scale;
-    if (mine) *reinterpret_cast<uint4*>(to) = pack8(s);
   }
+}
+
+template <int kStrip>
+void launch_strips(const Inputs& p, cudaStream_t stream) {
+  const int per_block = kThreads * kVector;
+  const dim3 grid(static_cast<unsigned>((p.channels + per_block - 1) / per_block + 1),
+                  static_cast<unsigned>((p.rows + kStrip - 1) / kStrip));
+  launch("delta_inputs", delta_inputs_strip<kStrip>, grid, dim3(kThreads), 0, stream, p);
 }
 
 }  // namespace
@@ -172,13 +203,12 @@ void delta_inputs(const DeltaInputsArgs& args, cudaStream_t stream) {
   p.keys = static_cast<std::int32_t>(shape.keys());
   p.channels = static_cast<std::int32_t>(shape.conv_channels());
   p.value_heads = shape.value_heads;
-  p.strip = p.rows <= 512 ? 4 : 16;
   p.query_scale = 1.0f / std::sqrt(static_cast<float>(kDeltaDim));
   if (p.rows == 0) return;
-  const int per_block = kThreads * kVector;
-  const dim3 grid(static_cast<unsigned>((p.channels + per_block - 1) / per_block + 1),
-                  static_cast<unsigned>((p.rows + p.strip - 1) / p.strip));
-  launch("delta_inputs", delta_inputs_strip, grid, dim3(kThreads), 0, stream, p);
+  if (p.rows <= kFewRows)
+    launch_strips<4>(p, stream);
+  else
+    launch_strips<8>(p, stream);
 }
 
 }  // namespace openjev::cuda

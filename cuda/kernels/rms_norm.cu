@@ -1,12 +1,11 @@
 // RMSNorm, alone or after a residual addition:
 //   h = R(residual + update)  (stored back)      out = R(h * rsqrt(mean(h^2) + eps) * (1 + w))
 //
-// One thread holds 8 columns of a row in registers from load to store, so that a row is read once
-// and written once: 4 (alone: 2) * rows * cols * 2 bytes. A block has cols / 8 threads (640 at 5120
-// columns) and walks over rows with the next row's loads in flight and its weights in registers.
-// Columns that are no multiple of 8 take a plain three-pass kernel.
-#include <algorithm>
-
+// A block does one row: a thread holds up to kVectors x 8 columns in registers from load to store,
+// so that a row is read once and written once, 4 (alone: 2) * rows * cols * 2 bytes, with all its
+// loads in flight at once. A block of 5120 columns has 160 threads of at most 48 registers, so that
+// 1056 rows are under way at a time. The weights stay in L1. Which columns a thread sums depends on
+// the width alone. Columns that are no multiple of 8 take a plain three-pass kernel.
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/numerics.cuh"
 #include "cuda/launch.h"
@@ -14,8 +13,9 @@
 namespace openjev::cuda {
 namespace {
 
-constexpr int kMostThreads = 1024;
-constexpr std::int64_t kThreadsInFlight = 132 * 2048;  // enough resident threads for every SM
+constexpr int kVectors = 4;
+constexpr int kMostThreads = 256;
+constexpr int kBlocksPerSm = 4;  // of the largest block; bounds the registers
 
 struct NormRows {
   const std::uint16_t* x;
@@ -29,57 +29,52 @@ struct NormRows {
   float eps;
 };
 
-__device__ __forceinline__ uint4 load(const std::uint16_t* base, std::int64_t stride, int row,
-                                      int vector) {
-  return reinterpret_cast<const uint4*>(base + row * stride)[vector];
-}
-
 template <bool kAdd>
-__global__ void __launch_bounds__(kMostThreads) norm_rows(const NormRows p) {
-  const int vector = static_cast<int>(threadIdx.x);
-  const bool mine = vector * kVector < p.cols;
-  Float8 scale{};
-  if (mine) {
-#pragma unroll
-    for (int i = 0; i < kVector; ++i) scale.v[i] = 1.0f + p.weight[vector * kVector + i];
-  }
+__global__ void __launch_bounds__(kMostThreads, kBlocksPerSm) norm_row(const NormRows p) {
   grid_dependency_wait();
   grid_dependency_launch();
-
-  const float inverse_cols = 1.0f / static_cast<float>(p.cols);
-  const int step = static_cast<int>(gridDim.x);
-  int row = static_cast<int>(blockIdx.x);
-  uint4 x{}, r{};
-  if (mine) {
-    x = load(p.x, p.x_stride, row, vector);
-    if (kAdd) r = load(p.residual, p.residual_stride, row, vector);
+  const auto row = static_cast<std::int64_t>(blockIdx.x);
+  const int vectors = p.cols / kVector;
+  const auto* x = reinterpret_cast<const uint4*>(p.x + row * p.x_stride);
+  auto* residual = reinterpret_cast<uint4*>(p.residual + row * p.residual_stride);
+  uint4 held[kVectors], add[kVectors];
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    const int vector = i * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
+    held[i] = add[i] = uint4{};
+    if (vector >= vectors) continue;
+    held[i] = x[vector];
+    if (kAdd) add[i] = residual[vector];
   }
-  while (row < p.rows) {
-    const int next = row + step;
-    uint4 next_x{}, next_r{};
-    if (mine && next < p.rows) {
-      next_x = load(p.x, p.x_stride, next, vector);
-      if (kAdd) next_r = load(p.residual, p.residual_stride, next, vector);
-    }
-    Float8 h = unpack8(x);
+  float squares = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kVectors; ++i) {
+    const int vector = i * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
+    Float8 h = unpack8(held[i]);
     if (kAdd) {
-      const Float8 add = unpack8(r);
+      const Float8 other = unpack8(add[i]);
 #pragma unroll
-      for (int i = 0; i < kVector; ++i) h.v[i] += add.v[i];
-      const uint4 rounded = pack8(h);
-      if (mine) reinterpret_cast<uint4*>(p.residual + row * p.residual_stride)[vector] = rounded;
-      h = unpack8(rounded);
+      for (int j = 0; j < kVector; ++j) h.v[j] += other.v[j];
+      held[i] = pack8(h);
+      if (vector < vectors) residual[vector] = held[i];
+      h = unpack8(held[i]);
     }
-    float squares = 0.0f;
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) squares += h.v[i] * h.v[i];
-    const float inverse = rsqrtf(block_sum(squares) * inverse_cols + p.eps);
+    for (int j = 0; j < kVector; ++j) squares += h.v[j] * h.v[j];
+  }
+  const float inverse = rsqrtf(block_sum(squares) / static_cast<float>(p.cols) + p.eps);
+  auto* out = reinterpret_cast<uint4*>(p.out + row * p.out_stride);
 #pragma unroll
-    for (int i = 0; i < kVector; ++i) h.v[i] = h.v[i] * inverse * scale.v[i];
-    if (mine) reinterpret_cast<uint4*>(p.out + row * p.out_stride)[vector] = pack8(h);
-    row = next;
-    x = next_x;
-    r = next_r;
+  for (int i = 0; i < kVectors; ++i) {
+    const int vector = i * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
+    if (vector >= vectors) continue;
+    const auto* weight = reinterpret_cast<const float4*>(p.weight) + 2 * vector;
+    const float4 low = weight[0], high = weight[1];
+    const float w[kVector] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    Float8 h = unpack8(held[i]);
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) h.v[j] = h.v[j] * inverse * (1.0f + w[j]);
+    out[vector] = pack8(h);
   }
 }
 
@@ -115,17 +110,18 @@ __global__ void norm_rows_scalar(const NormRows p) {
 
 void run(const char* name, const NormRows& p, cudaStream_t stream) {
   if (p.rows == 0 || p.cols == 0) return;
-  const bool wide =
-      vectorizes(p.x, p.x_stride, p.cols) && vectorizes(p.out, p.out_stride, p.cols) &&
-      vectorizes(p.residual, p.residual_stride, p.cols) && p.cols <= kMostThreads * kVector;
+  const bool wide = vectorizes(p.x, p.x_stride, p.cols) &&
+                    vectorizes(p.out, p.out_stride, p.cols) &&
+                    vectorizes(p.residual, p.residual_stride, p.cols) &&
+                    vectorizes(p.weight, 0, p.cols) && p.cols <= kMostThreads * kVectors * kVector;
+  const dim3 grid(static_cast<unsigned>(p.rows));
   if (!wide) {
-    launch(name, norm_rows_scalar, dim3(static_cast<unsigned>(p.rows)), dim3(256), 0, stream, p);
+    launch(name, norm_rows_scalar, grid, dim3(256), 0, stream, p);
     return;
   }
-  const int threads = (p.cols / kVector + kWarp - 1) / kWarp * kWarp;
-  const auto blocks =
-      static_cast<unsigned>(std::min<std::int64_t>(p.rows, kThreadsInFlight / threads));
-  launch(name, p.residual == nullptr ? norm_rows<false> : norm_rows<true>, dim3(blocks),
+  const int per_thread = kVectors * kVector;
+  const int threads = ((p.cols + per_thread - 1) / per_thread + kWarp - 1) / kWarp * kWarp;
+  launch(name, p.residual == nullptr ? norm_row<false> : norm_row<true>, grid,
          dim3(static_cast<unsigned>(threads)), 0, stream, p);
 }
 

@@ -38,7 +38,7 @@ def write_checkpoint(folder: Path, shape: str, seed: int) -> dict[str, Any]:
     config = reference.config(shape, LAYERS, VOCAB)
     reference.write_config(folder, config)
     engine = Engine(str(folder), device="cuda", load_format="dummy", seed=seed)
-    tensors = {name: t.contiguous() for name, t in reference.engine_tensors(engine, config)}
+    tensors = {name: t.clone() for name, t in reference.engine_tensors(engine, config)}
     save_file(tensors, str(folder / "model.safetensors"))
     weight = np.random.default_rng(seed).standard_normal((1, config["hidden_size"])).astype(np.float32)
     weight *= np.float32(2 / math.sqrt(config["hidden_size"]))

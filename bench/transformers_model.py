@@ -138,7 +138,8 @@ def build(tensors: Mapping[str, torch.Tensor], config: Mapping[str, Any], dtype:
     if missing or unexpected:
         raise RuntimeError(f"tensors: missing {missing[:3]}, without a home {unexpected[:3]}")
     # The frequencies stay float32, as from_pretrained keeps them.
-    model.rotary_emb = type(model.rotary_emb)(settings, device="cuda")
+    with torch.device("cuda"):
+        model.rotary_emb = type(model.rotary_emb)(settings)
     if model.rotary_emb.inv_freq.dtype != torch.float32:
         raise RuntimeError("rotary frequencies are not float32")
     return model

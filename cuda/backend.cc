@@ -46,8 +46,11 @@ MatmulOptions matmul_options(const BackendOptions& options, const Device& device
     fail(ErrorKind::kBadRequest, "matmul_mode ", options.matmul_mode,
          ": unknown; allowed are invariant and fast");
   }
-  return {options.matmul_mode == "invariant",
-          device.tuning_file(options.tuning_file, options.matmul_mode)};
+  MatmulOptions out;
+  out.invariant = options.matmul_mode == "invariant";
+  out.tuning_file = device.tuning_file(options.tuning_file, options.matmul_mode);
+  out.parts = options.matmul_parts;
+  return out;
 }
 
 class CudaBackend final : public Backend {

@@ -11,12 +11,16 @@ namespace {
 
 static_assert(sizeof(cublasLtMatmulAlgo_t) == sizeof(AlgorithmWords));
 
-// How many algorithms without a split are tried with one: the best tiles are among the first.
-constexpr int kSplitSources = 12;
+// The start of the workspace stays the library's when the rest holds the parts of a product: NVIDIA
+// recommends 32 MiB on Hopper.
+constexpr std::size_t kLibraryBytes = 32u << 20;
+constexpr std::int64_t kSlabUnit = 16;       // rows
+constexpr std::int64_t kPartUnit = 128 / 2;  // bfloat16 columns of a part: whole 128-byte lines
 
-std::int32_t alignment_of(const void* data, std::int64_t stride) {
-  const auto bits =
-      reinterpret_cast<std::uintptr_t>(data) | static_cast<std::uintptr_t>(stride) * 2;
+// `stride` and `offset` in elements.
+std::int32_t alignment_of(View view, std::int64_t stride, std::int64_t offset) {
+  const auto bits = reinterpret_cast<std::uintptr_t>(view.data) |
+                    static_cast<std::uintptr_t>(stride | offset) * size_of(view.dtype);
   std::int32_t bytes = 2;
   while (bytes < 16 && bits % (static_cast<std::uintptr_t>(bytes) * 2) == 0) bytes *= 2;
   return bytes;
@@ -37,13 +41,6 @@ T config_of(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttri
   return value;
 }
 
-template <class T>
-bool configure(cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute,
-               T value) {
-  return cublasLtMatmulAlgoConfigSetAttribute(&algorithm, attribute, &value, sizeof value) ==
-         CUBLAS_STATUS_SUCCESS;
-}
-
 std::uint32_t reduction_of(const cublasLtMatmulAlgo_t& algorithm) {
   return config_of<std::uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME);
 }
@@ -51,21 +48,39 @@ std::uint32_t reduction_of(const cublasLtMatmulAlgo_t& algorithm) {
 class Layouts {
  public:
   explicit Layouts(const Product& product) {
-    const auto n = static_cast<std::uint64_t>(product.n), k = static_cast<std::uint64_t>(product.k),
-               rows = static_cast<std::uint64_t>(product.rows);
-    set(&weight_, k, n, product.k, product);
-    set(&x_, k, rows, product.x_stride, product);
-    set(&out_, n, rows, product.out_stride, product);
+    const std::int64_t k = product.k / product.parts;
+    const bool whole = product.parts == 1;
+    set(&weight_, CUDA_R_16BF, k, product.n, product.k, product);
+    set(&x_, CUDA_R_16BF, k, product.rows, product.x_stride, product);
+    set(&out_, whole ? CUDA_R_16BF : CUDA_R_32F, product.n, product.rows, product.out_stride,
+        product);
+    if (whole) return;
+    set_batch(&weight_, k, product);
+    set_batch(&x_, k, product);
+    set_batch(&out_, product.rows * product.out_stride, product);
   }
   cublasLtMatrixLayout_t weight() { return &weight_; }
   cublasLtMatrixLayout_t x() { return &x_; }
   cublasLtMatrixLayout_t out() { return &out_; }
 
  private:
-  static void set(cublasLtMatrixLayout_t layout, std::uint64_t rows, std::uint64_t cols,
-                  std::int64_t leading, const Product& product) {
-    const cublasStatus_t status =
-        cublasLtMatrixLayoutInit(layout, CUDA_R_16BF, rows, cols, leading);
+  static void set(cublasLtMatrixLayout_t layout, cudaDataType type, std::int64_t rows,
+                  std::int64_t cols, std::int64_t leading, const Product& product) {
+    require(cublasLtMatrixLayoutInit(layout, type, static_cast<std::uint64_t>(rows),
+                                     static_cast<std::uint64_t>(cols), leading),
+            product);
+  }
+  static void set_batch(cublasLtMatrixLayout_t layout, std::int64_t offset,
+                        const Product& product) {
+    const std::int32_t count = product.parts;
+    require(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                             sizeof count),
+            product);
+    require(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                             &offset, sizeof offset),
+            product);
+  }
+  static void require(cublasStatus_t status, const Product& product) {
     if (status != CUBLAS_STATUS_SUCCESS)
       check_cublas(status, "describe a matrix of " + product.text());
   }
@@ -86,28 +101,33 @@ std::string Product::text() const {
   out << "out [" << rows << ", " << n << "] = x [" << rows << ", " << k << "] weight^T [" << k
       << ", " << n << "] (strides " << x_stride << " and " << out_stride << ", bytes of alignment "
       << alignment.x << ", " << alignment.weight << " and " << alignment.out << ")";
+  if (parts > 1) out << " in " << parts << " parts of float32";
   return out.str();
 }
 
-Product product_of(View x, View weight, View out) {
-  check(x.dtype == DType::kBF16 && weight.dtype == DType::kBF16 && out.dtype == DType::kBF16,
+Product product_of(View x, View weight, View out, int parts) {
+  const DType out_type = parts == 1 ? DType::kBF16 : DType::kF32;
+  check(x.dtype == DType::kBF16 && weight.dtype == DType::kBF16 && out.dtype == out_type,
         "matmul: x is ", name_of(x.dtype), ", weight ", name_of(weight.dtype), ", out ",
-        name_of(out.dtype), "; all have to be BF16");
-  check(x.rows == out.rows && x.cols == weight.cols && out.cols == weight.rows, "matmul: x [",
-        x.rows, ", ", x.cols, "], weight [", weight.rows, ", ", weight.cols, "], out [", out.rows,
-        ", ", out.cols, "] do not fit");
+        name_of(out.dtype), "; they have to be BF16, BF16 and ", name_of(out_type));
+  check(x.rows * parts == out.rows && x.cols == weight.cols && out.cols == weight.rows,
+        "matmul: x [", x.rows, ", ", x.cols, "], weight [", weight.rows, ", ", weight.cols,
+        "], out [", out.rows, ", ", out.cols, "] in ", parts, " parts do not fit");
   check(weight.rows <= 1 || weight.stride == weight.cols, "matmul: weight of ", weight.cols,
         " columns has stride ", weight.stride, "; it has to be contiguous");
   const std::int64_t x_stride = stride_of(x), out_stride = stride_of(out);
   check(x_stride >= x.cols && out_stride >= out.cols, "matmul: strides ", x.stride, " and ",
         out.stride, " of ", x.cols, " and ", out.cols, " columns: rows overlap");
+  const std::int64_t part = parts == 1 ? 0 : weight.cols / parts;
+  const std::int64_t out_part = parts == 1 ? 0 : x.rows * out_stride;
   return {weight.rows,
           weight.cols,
           x.rows,
           x_stride,
           out_stride,
-          {alignment_of(weight.data, weight.cols), alignment_of(x.data, x_stride),
-           alignment_of(out.data, out_stride)}};
+          parts,
+          {alignment_of(weight, weight.cols, part), alignment_of(x, x_stride, part),
+           alignment_of(out, out_stride, out_part)}};
 }
 
 AlgorithmWords words_of(const cublasLtMatmulAlgo_t& algorithm) {
@@ -161,6 +181,28 @@ CublasLt::CublasLt(std::size_t workspace_bytes, cudaStream_t stream)
                "describe the operation");
 }
 
+std::int64_t CublasLt::slab_rows(std::int64_t n, int parts) const {
+  if (parts <= 1) return INT64_MAX;
+  const std::size_t room = workspace_.bytes() - std::min(workspace_.bytes(), kLibraryBytes);
+  const std::int64_t row_bytes = n * parts * static_cast<std::int64_t>(sizeof(float));
+  return static_cast<std::int64_t>(room) / row_bytes / kSlabUnit * kSlabUnit;
+}
+
+bool CublasLt::can_split(std::int64_t n, std::int64_t k, int parts) const {
+  return parts == 1 ||
+         (parts > 1 && n > 0 && k > 0 && k % (parts * kPartUnit) == 0 && slab_rows(n, parts) > 0);
+}
+
+View CublasLt::parts_view(int parts, std::int64_t rows, std::int64_t n) const {
+  check(rows <= slab_rows(n, parts), "matmul: ", parts, " parts of ", rows, " x ", n,
+        " do not fit in a workspace of ", workspace_.bytes(), " bytes");
+  return View::contiguous(workspace_.as<std::byte>() + kLibraryBytes, DType::kF32, parts * rows, n);
+}
+
+std::size_t CublasLt::scratch_bytes(const Product& product) const {
+  return product.parts == 1 ? workspace_.bytes() : kLibraryBytes;
+}
+
 std::vector<cublasLtMatmulAlgo_t> CublasLt::heuristics(const Product& product,
                                                        std::uint32_t reduction_mask,
                                                        int count) const {
@@ -168,7 +210,7 @@ std::vector<cublasLtMatmulAlgo_t> CublasLt::heuristics(const Product& product,
   check_cublas(cublasLtMatmulPreferenceInit(&preference), "make a preference");
   const auto alignment = [](std::int32_t bytes) { return static_cast<std::uint32_t>(bytes); };
   prefer(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-         static_cast<std::uint64_t>(workspace_.bytes()));
+         static_cast<std::uint64_t>(scratch_bytes(product)));
   prefer(&preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction_mask);
   prefer(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
          alignment(product.alignment.weight));
@@ -187,36 +229,18 @@ std::vector<cublasLtMatmulAlgo_t> CublasLt::heuristics(const Product& product,
   std::vector<cublasLtMatmulAlgo_t> algorithms;
   for (int i = 0; i < found; ++i) {
     const auto& result = results[static_cast<std::size_t>(i)];
-    if (result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= workspace_.bytes())
+    if (result.state == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= scratch_bytes(product))
       algorithms.push_back(result.algo);
   }
   return algorithms;
 }
 
-std::vector<cublasLtMatmulAlgo_t> CublasLt::of_split(const Product& product, int split,
-                                                     int count) const {
-  std::vector<cublasLtMatmulAlgo_t> whole =
+std::vector<cublasLtMatmulAlgo_t> CublasLt::sequential(const Product& product, int count) const {
+  std::vector<cublasLtMatmulAlgo_t> found =
       heuristics(product, CUBLASLT_REDUCTION_SCHEME_NONE, count);
-  std::erase_if(whole, [](const cublasLtMatmulAlgo_t& algorithm) {
+  std::erase_if(found, [](const cublasLtMatmulAlgo_t& algorithm) {
     return split_of(algorithm) != 1 || reduction_of(algorithm) != CUBLASLT_REDUCTION_SCHEME_NONE;
   });
-  if (split == 1) return whole;
-
-  constexpr auto kParts = static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
-  std::vector<cublasLtMatmulAlgo_t> found = heuristics(product, kParts, count);
-  std::erase_if(found, [split](const cublasLtMatmulAlgo_t& algorithm) {
-    return split_of(algorithm) != split || reduction_of(algorithm) != kParts;
-  });
-  if (whole.size() > kSplitSources) whole.resize(kSplitSources);
-  for (cublasLtMatmulAlgo_t algorithm : whole) {
-    if (!configure(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, std::int32_t{split}) ||
-        !configure(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, kParts))
-      continue;
-    const bool known = std::any_of(found.begin(), found.end(), [&](const auto& other) {
-      return words_of(other) == words_of(algorithm);
-    });
-    if (!known && usable(product, algorithm)) found.push_back(algorithm);
-  }
   return found;
 }
 
@@ -226,7 +250,7 @@ bool CublasLt::usable(const Product& product, const cublasLtMatmulAlgo_t& algori
   return cublasLtMatmulAlgoCheck(handle_.get(), &operation_, layouts.weight(), layouts.x(),
                                  layouts.out(), layouts.out(), &algorithm,
                                  &result) == CUBLAS_STATUS_SUCCESS &&
-         result.workspaceSize <= workspace_.bytes();
+         result.workspaceSize <= scratch_bytes(product);
 }
 
 cublasStatus_t CublasLt::launch(const Product& product, const cublasLtMatmulAlgo_t& algorithm,
@@ -236,7 +260,7 @@ cublasStatus_t CublasLt::launch(const Product& product, const cublasLtMatmulAlgo
   const float alpha = 1.0f, beta = accumulate ? 1.0f : 0.0f;
   return cublasLtMatmul(handle_.get(), &operation_, &alpha, weight, layouts.weight(), x,
                         layouts.x(), &beta, out, layouts.out(), out, layouts.out(), &algorithm,
-                        workspace_.data(), workspace_.bytes(), stream_);
+                        workspace_.data(), scratch_bytes(product), stream_);
 }
 
 }  // namespace openjev::cuda

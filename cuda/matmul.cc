@@ -9,6 +9,7 @@
 
 #include "cuda/check.h"
 #include "cuda/cublaslt.h"
+#include "cuda/kernels/kernels.h"
 #include "cuda/matmul_tuning.h"
 #include "cuda/tuning_file.h"
 
@@ -18,6 +19,7 @@ namespace {
 using ShapeId = std::pair<std::int64_t, std::int64_t>;  // n, k of a weight
 
 constexpr int kHeuristics = 8;  // asked for when nothing was measured: the first may not qualify
+constexpr int kMaxParts = 64;
 
 std::int64_t round_up(std::int64_t value, std::int64_t unit) {
   return (value + unit - 1) / unit * unit;
@@ -40,7 +42,17 @@ TuningKey key_of_this_system(const MatmulOptions& options) {
   check_cuda(cudaGetDeviceProperties(&properties, device), "read the GPU's properties");
   const std::string multiprocessors = std::to_string(properties.multiProcessorCount);
   return {std::string(properties.name) + " with " + multiprocessors + " multiprocessors",
-          driver_version(), cublasLtGetVersion(), options.invariant, options.workspace_bytes};
+          driver_version(),
+          cublasLtGetVersion(),
+          options.invariant,
+          options.invariant ? options.parts : 0,
+          options.workspace_bytes};
+}
+
+View rows_from(View view, std::int64_t first, std::int64_t count) {
+  view.data = view.row<std::uint16_t>(first);
+  view.rows = count;
+  return view;
 }
 
 // What is used for the rows of one bucket.
@@ -54,10 +66,6 @@ struct Ready {
 struct Shape {
   TunedShape tuned;  // no buckets: not measured
   std::vector<Ready> ready;
-
-  int split() const { return tuned.buckets.empty() ? 1 : tuned.split; }
-  // Rows of one launch. Only a split of K is limited, by the workspace that its parts need.
-  std::int64_t slab() const { return split() > 1 ? tuned.buckets.back().rows : INT64_MAX; }
 };
 
 }  // namespace
@@ -68,6 +76,11 @@ struct Matmul::Impl {
     TuningFile file = read_tuning_file(options.tuning_file, key);
     if (!file.ignored.empty()) warn("tuning file ignored: " + file.ignored);
     for (TunedShape& shape : file.shapes) {
+      if (options.invariant && !library.can_split(shape.n, shape.k, shape.parts)) {
+        warn("tuning file: weight [" + std::to_string(shape.n) + ", " + std::to_string(shape.k) +
+             "] ignored: " + std::to_string(shape.parts) + " parts are not possible");
+        continue;
+      }
       if (options.invariant && !shape.verified) warn_unverified(shape);
       const ShapeId id{shape.n, shape.k};
       shapes[id].tuned = std::move(shape);
@@ -84,9 +97,11 @@ struct Matmul::Impl {
         "]: no set of algorithms gave the same bits for every number of rows when it was measured");
   }
 
+  int parts(const ShapeId& id) const;
+  void launch(const Product& product, View x, View weight, View out, bool accumulate);
   const Ready& choose(Shape& shape, const Product& product);
   bool choose_measured(const Shape& shape, const Product& bucket, Ready& ready) const;
-  void choose_heuristic(const Shape& shape, const Product& bucket, Ready& ready);
+  void choose_heuristic(const Product& bucket, Ready& ready);
   bool measured(const ShapeId& id, std::int64_t rows) const;
   void save();
 
@@ -97,6 +112,22 @@ struct Matmul::Impl {
   std::vector<std::string> warnings;
   std::int64_t rejected = 0;
 };
+
+int Matmul::Impl::parts(const ShapeId& id) const {
+  if (!options.invariant) return 1;
+  const auto found = shapes.find(id);
+  if (found != shapes.end() && !found->second.tuned.buckets.empty())
+    return found->second.tuned.parts;
+  return library.can_split(id.first, id.second, options.parts) ? options.parts : 1;
+}
+
+void Matmul::Impl::launch(const Product& product, View x, View weight, View out, bool accumulate) {
+  const Ready& ready = choose(shapes[{product.n, product.k}], product);
+  const cublasStatus_t status =
+      library.launch(product, ready.algorithm, x.data, weight.data, out.data, accumulate);
+  if (status != CUBLAS_STATUS_SUCCESS)
+    check_cublas(status, product.text() + " by " + describe(ready.algorithm));
+}
 
 // The algorithm is asked for with as many rows as the bucket has, not with those of this product,
 // so that it does not depend on which product came first. Whether the product accumulates is no
@@ -109,7 +140,7 @@ const Ready& Matmul::Impl::choose(Shape& shape, const Product& product) {
   Product asked = product;
   asked.rows = bucket;
   Ready ready{bucket, product.alignment, {}, {}};
-  if (!choose_measured(shape, asked, ready)) choose_heuristic(shape, asked, ready);
+  if (!choose_measured(shape, asked, ready)) choose_heuristic(asked, ready);
   shape.ready.push_back(ready);
   return shape.ready.back();
 }
@@ -128,13 +159,13 @@ bool Matmul::Impl::choose_measured(const Shape& shape, const Product& bucket, Re
   return true;
 }
 
-void Matmul::Impl::choose_heuristic(const Shape& shape, const Product& bucket, Ready& ready) {
+void Matmul::Impl::choose_heuristic(const Product& bucket, Ready& ready) {
   std::vector<cublasLtMatmulAlgo_t> found;
   if (options.invariant) {
-    found = library.of_split(bucket, shape.split(), kHeuristics);
+    found = library.sequential(bucket, kHeuristics);
     if (found.empty())
-      warn("no algorithm with split of K " + std::to_string(shape.split()) + " for " +
-           bucket.text() + ": its bits may depend on the rows");
+      warn("no algorithm that goes through K in one sequence for " + bucket.text() +
+           ": its bits may depend on the rows");
   }
   if (found.empty())
     found = library.heuristics(bucket, CUBLASLT_REDUCTION_SCHEME_MASK, kHeuristics);
@@ -158,8 +189,13 @@ void Matmul::Impl::save() {
   if (!reason.empty()) warn("tuning file not kept: " + reason);
 }
 
-Matmul::Matmul(const MatmulOptions& options, cudaStream_t stream)
-    : impl_(std::make_unique<Impl>(options, stream)) {}
+Matmul::Matmul(const MatmulOptions& options, cudaStream_t stream) {
+  if (options.parts < 0 || options.parts > kMaxParts) {
+    fail(ErrorKind::kBadRequest, "matmul_parts ", options.parts, ": allowed are 0 to ", kMaxParts,
+         ", 0 for what was measured");
+  }
+  impl_ = std::make_unique<Impl>(options, stream);
+}
 
 Matmul::~Matmul() = default;
 
@@ -174,20 +210,34 @@ void Matmul::run(View x, View weight, View out, bool accumulate) {
         "clear the output of a matmul");
     return;
   }
-  Product product = product_of(x, weight, out);
-  Shape& shape = impl_->shapes[{product.n, product.k}];
-  const std::int64_t rows = product.rows;
-  const std::int64_t slabs = rows <= shape.slab() ? 1 : (rows - 1) / shape.slab() + 1;
-  const std::int64_t slab = slabs == 1 ? rows : round_up((rows + slabs - 1) / slabs, 16);
-  for (std::int64_t first = 0; first < rows; first += slab) {
-    product.rows = std::min(slab, rows - first);
-    const Ready& ready = impl_->choose(shape, product);
-    const cublasStatus_t status =
-        impl_->library.launch(product, ready.algorithm, x.row<std::uint16_t>(first), weight.data,
-                              out.row<std::uint16_t>(first), accumulate);
-    if (status != CUBLAS_STATUS_SUCCESS)
-      check_cublas(status, product.text() + " by " + describe(ready.algorithm));
+  const int count = parts(weight);
+  if (count == 1) {
+    impl_->launch(product_of(x, weight, out, 1), x, weight, out, accumulate);
+    return;
   }
+  check(x.rows == out.rows && out.cols == weight.rows, "matmul: x [", x.rows, ", ", x.cols,
+        "], weight [", weight.rows, ", ", weight.cols, "], out [", out.rows, ", ", out.cols,
+        "] do not fit");
+  const std::int64_t slab = slab_rows(weight);
+  for (std::int64_t first = 0; first < x.rows; first += slab) {
+    const std::int64_t rows = std::min(slab, x.rows - first);
+    sum_parts(run_parts(rows_from(x, first, rows), weight), count, rows_from(out, first, rows),
+              accumulate, impl_->library.stream());
+  }
+}
+
+int Matmul::parts(View weight) const { return impl_->parts({weight.rows, weight.cols}); }
+
+std::int64_t Matmul::slab_rows(View weight) const {
+  return impl_->library.slab_rows(weight.rows, parts(weight));
+}
+
+View Matmul::run_parts(View x, View weight) {
+  const int count = parts(weight);
+  check(count > 1, "matmul: weight [", weight.rows, ", ", weight.cols, "] is not cut in parts");
+  const View out = impl_->library.parts_view(count, x.rows, weight.rows);
+  if (!out.empty()) impl_->launch(product_of(x, weight, out, count), x, weight, out, false);
+  return out;
 }
 
 void Matmul::tune(const std::vector<View>& weights, std::int64_t rows, const Steps& steps) {
@@ -203,23 +253,20 @@ void Matmul::tune(const std::vector<View>& weights, std::int64_t rows, const Ste
     max_n = std::max(max_n, id.first);
     max_k = std::max(max_k, id.second);
   }
-  Tuner tuner(impl_->library, impl_->options.invariant, rows, max_n, max_k);
-  const auto buckets = static_cast<std::int64_t>(
-      std::count_if(measured_rows().begin(), measured_rows().end(),
-                    [&](std::int64_t count) { return count <= measured_bucket(rows); }));
-  const std::int64_t total = buckets * static_cast<std::int64_t>(groups.size());
+  Tuner tuner(impl_->library, impl_->options.invariant, impl_->options.parts, rows, max_n, max_k);
+  const std::int64_t total = tuner.most_steps() * static_cast<std::int64_t>(groups.size());
   std::int64_t shapes_done = 0;
   for (const auto& [id, views] : groups) {
     const std::string name =
         "matmul [" + std::to_string(id.first) + ", " + std::to_string(id.second) + "]";
-    std::int64_t done = shapes_done * buckets;
-    ShapeTuning result = tuner.tune(views, [&](std::int64_t count, int split) {
+    std::int64_t done = shapes_done * tuner.most_steps();
+    ShapeTuning result = tuner.tune(views, [&](std::int64_t count, int parts) {
       if (steps) {
         steps(done, total,
               name + ", " + std::to_string(count) + " rows" +
-                  (split > 1 ? ", split " + std::to_string(split) : ""));
+                  (parts > 1 ? ", K in " + std::to_string(parts) + " parts" : ""));
       }
-      if (split == 1) ++done;
+      ++done;
     });
     impl_->rejected += result.rejected;
     if (!result.warning.empty()) impl_->warn(name + ": " + result.warning);
@@ -236,8 +283,8 @@ std::vector<MatmulChoice> Matmul::choices() const {
   std::vector<MatmulChoice> out;
   const auto add = [&](const ShapeId& id, std::int64_t rows, bool verified,
                        const TunedBucket& measured, const cublasLtMatmulAlgo_t& algorithm) {
-    out.push_back({id.first, id.second, rows, split_of(algorithm), verified, measured.microseconds,
-                   measured.first_microseconds, describe(algorithm)});
+    out.push_back({id.first, id.second, rows, impl_->parts(id) * split_of(algorithm), verified,
+                   measured.microseconds, measured.first_microseconds, describe(algorithm)});
   };
   for (const auto& [id, shape] : impl_->shapes) {
     for (const TunedBucket& bucket : shape.tuned.buckets)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 
 #include "cuda/check.h"
@@ -13,7 +14,7 @@ namespace {
 constexpr std::array<std::int64_t, 25> kMeasuredRows{
     16,  32,  48,  64,  80,  96,   112,  128,  160,  192,  224,  256, 320,
     384, 448, 512, 640, 768, 1024, 1280, 1536, 2048, 2560, 3072, 4096};
-constexpr std::array<int, 6> kSplits{2, 3, 4, 5, 6, 8};  // tried beside 1
+constexpr std::array<int, 3> kParts{1, 2, 4};  // of K
 
 constexpr int kCandidates = 32;
 constexpr int kQuickLaunches = 2;
@@ -28,13 +29,14 @@ constexpr std::int64_t kColdBytes = 200 << 20;
 constexpr std::size_t kFlushBytes = 128u << 20;
 constexpr std::size_t kHostBytes = 32u << 20;
 
-// A split is measured for more rows only where it wins at few, and kept only where it wins enough
-// to be worth leaving the library's plain sequence.
-constexpr std::int64_t kFewRows = 128;
-constexpr std::int64_t kManyRows = 512;
-constexpr double kWorthwhile = 0.99;
-// Beyond the parts themselves a split may need some room.
-constexpr std::size_t kSplitSlack = 1u << 20;
+// More parts are measured for more rows only where they win at few, and kept only where they win
+// enough to be worth adding them up.
+constexpr std::int64_t kFewRows = 256;
+constexpr double kWorthwhile = 0.99;  // of the time
+
+// Reading back what a product left: from L2 where it is surely still there, else from memory.
+constexpr double kL2Bytes = 40e6;
+constexpr double kL2BytesPerUs = 8e6, kMemoryBytesPerUs = 4e6;
 
 constexpr std::uint64_t kSeedX = 1, kSeedOut = 2;
 
@@ -42,8 +44,8 @@ View matrix(const DeviceMemoryBlock& memory, std::int64_t rows, std::int64_t col
   return View::contiguous(memory.data(), DType::kBF16, rows, cols);
 }
 
-std::size_t bf16_bytes(std::int64_t rows, std::int64_t cols) {
-  return static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols) * 2;
+std::size_t bytes_of(DType dtype, std::int64_t rows, std::int64_t cols) {
+  return static_cast<std::size_t>(rows) * static_cast<std::size_t>(cols) * size_of(dtype);
 }
 
 double median(std::vector<double> values) {
@@ -52,80 +54,82 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// Time for `rows` rows when only buckets up to the last one exist: equal slabs, one after another.
+// How much the time for a bucket counts. The workload in mind has many prompts of about 100 tokens,
+// some of 200 to 1000 and few of 2000 to 4000.
+double share_of_workload(std::int64_t rows) {
+  if (rows <= 64) return 1;
+  if (rows <= 128) return 6;
+  if (rows <= 512) return 1.5;
+  return rows <= 1280 ? 0.5 : 0.4;
+}
+
+// Microseconds of the products of `rows` rows, in slabs where there are more than measured.
 double time_for(std::int64_t rows, const std::vector<TunedBucket>& buckets) {
-  const std::int64_t largest = buckets.back().rows;
-  const std::int64_t slabs = (rows + largest - 1) / largest;
-  const std::int64_t each = (rows + slabs - 1) / slabs;
+  double time = 0;
+  for (; rows > buckets.back().rows; rows -= buckets.back().rows)
+    time += buckets.back().microseconds;
   const auto bucket = std::find_if(buckets.begin(), buckets.end(),
-                                   [&](const TunedBucket& b) { return b.rows >= each; });
-  return static_cast<double>(slabs) * bucket->microseconds;
+                                   [&](const TunedBucket& b) { return b.rows >= rows; });
+  return time + bucket->microseconds;
 }
 
-// Total time of the buckets from `first` to `last` rows, relative to the algorithms without a
-// split; 1 when there are none.
-double relative_time(const std::vector<TunedBucket>& buckets, const std::vector<TunedBucket>& whole,
-                     std::int64_t first, std::int64_t last) {
-  double time = 0, base = 0;
-  for (const TunedBucket& bucket : whole) {
-    if (bucket.rows < first || bucket.rows > last) continue;
-    time += time_for(bucket.rows, buckets);
-    base += bucket.microseconds;
-  }
-  return base > 0 ? time / base : 1;
-}
-
-// Few rows and many count the same, however much longer the latter take.
-double cost_of(const std::vector<TunedBucket>& buckets, const std::vector<TunedBucket>& whole) {
-  return (relative_time(buckets, whole, 1, kManyRows) +
-          relative_time(buckets, whole, kManyRows + 1, INT64_MAX)) /
-         2;
+// Estimated microseconds to read a product's result: an update in bfloat16 or parts in float32.
+double time_to_read(std::int64_t rows, std::int64_t n, int parts) {
+  const double item = parts == 1 ? 2.0 : 4.0 * parts;
+  const double bytes = static_cast<double>(rows) * static_cast<double>(n) * item;
+  return bytes / (bytes > kL2Bytes ? kMemoryBytesPerUs : kL2BytesPerUs);
 }
 
 }  // namespace
-
-std::span<const std::int64_t> measured_rows() { return kMeasuredRows; }
 
 std::int64_t measured_bucket(std::int64_t rows) {
   const auto found = std::lower_bound(kMeasuredRows.begin(), kMeasuredRows.end(), rows);
   return found == kMeasuredRows.end() ? kMeasuredRows.back() : *found;
 }
 
-Tuner::Tuner(const CublasLt& library, bool invariant, std::int64_t rows, std::int64_t max_n,
-             std::int64_t max_k)
-    : library_(library), invariant_(invariant) {
+Tuner::Tuner(const CublasLt& library, bool invariant, int parts, std::int64_t rows,
+             std::int64_t max_n, std::int64_t max_k)
+    : library_(library), invariant_(invariant), forced_parts_(parts) {
   const std::int64_t largest = measured_bucket(rows);
   for (const std::int64_t bucket : kMeasuredRows) {
     if (bucket <= largest) buckets_.push_back(bucket);
   }
-  x_ = allocate_device(bf16_bytes(largest, max_k));
-  out_ = allocate_device(bf16_bytes(largest, max_n));
+  x_ = allocate_device(bytes_of(DType::kBF16, largest, max_k));
+  out_ = allocate_device(bytes_of(DType::kBF16, largest, max_n));
   flush_ = allocate_device(kFlushBytes);
   if (invariant) host_ = allocate_pinned(kHostBytes);
   for (int i = 0; i < 2 * kFinalLaunches; ++i) events_.push_back(make_event(cudaEventDefault));
 }
 
-Product Tuner::product(std::int64_t rows) const {
-  const View& weight = weights_.front();
-  Product product =
-      product_of(matrix(x_, rows, weight.cols), weight, matrix(out_, rows, weight.rows));
+std::int64_t Tuner::most_steps() const {
+  const bool several = invariant_ && forced_parts_ == 0;
+  return std::ssize(buckets_) * (several ? std::ssize(kParts) : 1);
+}
+
+View Tuner::output(std::int64_t rows, int parts) const {
+  const std::int64_t n = weights_.front().rows;
+  return parts == 1 ? matrix(out_, rows, n) : library_.parts_view(parts, rows, n);
+}
+
+Product Tuner::product(std::int64_t rows, int parts) const {
+  const View x = matrix(x_, rows, weights_.front().cols), out = output(rows, parts);
+  Product product = product_of(x, weights_.front(), out, parts);
   for (const View& other : weights_) {  // an algorithm has to do for all of them
-    const Product also =
-        product_of(matrix(x_, rows, other.cols), other, matrix(out_, rows, other.rows));
-    product.alignment.weight = std::min(product.alignment.weight, also.alignment.weight);
+    product.alignment.weight =
+        std::min(product.alignment.weight, product_of(x, other, out, parts).alignment.weight);
   }
   return product;
 }
 
 // Median time of one launch with weights that are not in the L2 cache; nothing when the library
 // refuses the algorithm.
-std::optional<double> Tuner::measure(std::int64_t rows, const cublasLtMatmulAlgo_t& algorithm,
+std::optional<double> Tuner::measure(const Product& sizes, const cublasLtMatmulAlgo_t& algorithm,
                                      int launches) {
-  const Product sizes = product(rows);
+  void* out = output(sizes.rows, sizes.parts).data;
   const cudaStream_t stream = library_.stream();
   const auto launch = [&] {
     const View& weight = weights_[next_weight_++ % weights_.size()];
-    return library_.launch(sizes, algorithm, x_.data(), weight.data, out_.data(), false);
+    return library_.launch(sizes, algorithm, x_.data(), weight.data, out, false);
   };
   const auto flush = [&] {
     check_cuda(cudaMemsetAsync(flush_.data(), 0, flush_.bytes(), stream), "flush the L2 cache");
@@ -159,9 +163,10 @@ std::vector<Tuner::Ranked> Tuner::rank(std::int64_t rows,
   const auto faster = [](const Ranked& a, const Ranked& b) {
     return a.microseconds < b.microseconds;
   };
+  const Product sizes = product(rows);
   std::vector<Ranked> ranked;
   for (const cublasLtMatmulAlgo_t& algorithm : algorithms) {
-    if (const auto time = measure(rows, algorithm, kQuickLaunches))
+    if (const auto time = measure(sizes, algorithm, kQuickLaunches))
       ranked.push_back({algorithm, *time});
   }
   std::stable_sort(ranked.begin(), ranked.end(), faster);
@@ -175,7 +180,7 @@ std::vector<Tuner::Ranked> Tuner::rank(std::int64_t rows,
   std::vector<std::vector<double>> times(count);
   for (int round = 0; round < kFinalRounds; ++round) {
     for (std::size_t i = 0; i < count; ++i) {
-      if (const auto time = measure(rows, ranked[i].algorithm, kQuickLaunches))
+      if (const auto time = measure(sizes, ranked[i].algorithm, kQuickLaunches))
         times[i].push_back(*time);
     }
   }
@@ -194,13 +199,14 @@ std::vector<Tuner::Ranked> Tuner::rank(std::int64_t rows,
 }
 
 double Tuner::measure_first(std::int64_t rows) {
-  const auto first = library_.heuristics(product(rows), CUBLASLT_REDUCTION_SCHEME_MASK, 1);
-  return first.empty() ? 0 : measure(rows, first.front(), kFinalLaunches).value_or(0);
+  const Product whole = product(rows, 1);
+  const auto first = library_.heuristics(whole, CUBLASLT_REDUCTION_SCHEME_MASK, 1);
+  return first.empty() ? 0 : measure(whole, first.front(), kFinalLaunches).value_or(0);
 }
 
-// The first algorithm of the split for these rows that the library does run.
-std::optional<cublasLtMatmulAlgo_t> Tuner::reference_algorithm(std::int64_t rows, int split) {
-  for (const auto& algorithm : library_.of_split(product(rows), split, kCandidates)) {
+// The first sequential algorithm for these rows that the library does run.
+std::optional<cublasLtMatmulAlgo_t> Tuner::reference_algorithm(std::int64_t rows) {
+  for (const auto& algorithm : library_.sequential(product(rows), kCandidates)) {
     if (launch_for_bits(rows, algorithm, false)) return algorithm;
   }
   return {};
@@ -210,52 +216,62 @@ std::optional<cublasLtMatmulAlgo_t> Tuner::reference_algorithm(std::int64_t rows
 // that the algorithm leaves out.
 bool Tuner::launch_for_bits(std::int64_t rows, const cublasLtMatmulAlgo_t& algorithm,
                             bool accumulate) {
-  const View& weight = weights_.front();
-  const View out = matrix(out_, rows, weight.rows);
+  const View out = output(rows, parts_);
   if (accumulate) {
     fill_random(out, kSeedOut, 1.0f, library_.stream());
   } else {
-    check_cuda(cudaMemsetAsync(out_.data(), 0xff, bf16_bytes(rows, weight.rows), library_.stream()),
-               "fill an output");
+    check_cuda(
+        cudaMemsetAsync(out.data, 0xff, bytes_of(out.dtype, out.rows, out.cols), library_.stream()),
+        "fill an output");
   }
-  return library_.launch(product(rows), algorithm, x_.data(), weight.data, out.data, accumulate) ==
-         CUBLAS_STATUS_SUCCESS;
+  return library_.launch(product(rows), algorithm, x_.data(), weights_.front().data, out.data,
+                         accumulate) == CUBLAS_STATUS_SUCCESS;
 }
 
-// Calls use(offset, data, bytes) for parts of the output until it says false.
+// Calls use(part, offset in it, data, bytes) for pieces of the output until it says false.
 template <class Use>
 bool Tuner::each_output_chunk(std::int64_t rows, const Use& use) {
-  const std::size_t bytes = bf16_bytes(rows, weights_.front().rows);
-  for (std::size_t offset = 0; offset < bytes; offset += host_.bytes()) {
-    const std::size_t size = std::min(host_.bytes(), bytes - offset);
-    check_cuda(cudaMemcpyAsync(host_.data(), out_.as<std::byte>() + offset, size,
-                               cudaMemcpyDeviceToHost, library_.stream()),
-               "copy an output");
-    check_cuda(cudaStreamSynchronize(library_.stream()), "compare outputs");
-    if (!use(offset, host_.as<const std::byte>(), size)) return false;
+  const View out = output(rows, parts_);
+  const std::size_t bytes = bytes_of(out.dtype, rows, out.cols);
+  for (std::size_t part = 0; part < static_cast<std::size_t>(parts_); ++part) {
+    const std::byte* data = static_cast<const std::byte*>(out.data) + part * bytes;
+    for (std::size_t offset = 0; offset < bytes; offset += host_.bytes()) {
+      const std::size_t size = std::min(host_.bytes(), bytes - offset);
+      check_cuda(cudaMemcpyAsync(host_.data(), data + offset, size, cudaMemcpyDeviceToHost,
+                                 library_.stream()),
+                 "copy an output");
+      check_cuda(cudaStreamSynchronize(library_.stream()), "compare outputs");
+      if (!use(part, offset, host_.as<const std::byte>(), size)) return false;
+    }
   }
   return true;
 }
 
 std::optional<Tuner::Reference> Tuner::compute(std::int64_t rows,
                                                const cublasLtMatmulAlgo_t& algorithm) {
-  Reference reference;
+  Reference reference{rows, {}, {}};
   for (const bool accumulate : {false, true}) {
+    if (accumulate && parts_ > 1) continue;
     if (!launch_for_bits(rows, algorithm, accumulate)) return {};
-    std::vector<std::byte>& out = accumulate ? reference.accumulated : reference.plain;
-    out.reserve(bf16_bytes(rows, weights_.front().rows));
-    each_output_chunk(rows, [&](std::size_t, const std::byte* data, std::size_t size) {
-      out.insert(out.end(), data, data + size);
+    std::vector<std::byte>& bytes = accumulate ? reference.accumulated : reference.plain;
+    const View out = output(rows, parts_);
+    bytes.reserve(bytes_of(out.dtype, out.rows, out.cols));
+    each_output_chunk(rows, [&](std::size_t, std::size_t, const std::byte* data, std::size_t size) {
+      bytes.insert(bytes.end(), data, data + size);
       return true;
     });
   }
   return reference;
 }
 
-bool Tuner::output_equals(std::int64_t rows, const std::vector<std::byte>& expected) {
-  return each_output_chunk(rows, [&](std::size_t offset, const std::byte* data, std::size_t size) {
-    return std::memcmp(data, expected.data() + offset, size) == 0;
-  });
+bool Tuner::output_equals(std::int64_t rows, std::int64_t expected_rows,
+                          const std::vector<std::byte>& expected) {
+  const View out = output(rows, parts_);
+  const std::size_t part_bytes = bytes_of(out.dtype, expected_rows, out.cols);
+  return each_output_chunk(
+      rows, [&](std::size_t part, std::size_t offset, const std::byte* data, std::size_t size) {
+        return std::memcmp(data, expected.data() + part * part_bytes + offset, size) == 0;
+      });
 }
 
 // Runs the algorithm for the most and the fewest rows that it will be used for, and compares every
@@ -270,8 +286,10 @@ bool Tuner::same_bits(std::int64_t bucket, const cublasLtMatmulAlgo_t& algorithm
   }
   for (const std::int64_t rows : counts) {
     for (const bool accumulate : {false, true}) {
+      if (accumulate && parts_ > 1) continue;
       if (!launch_for_bits(rows, algorithm, accumulate) ||
-          !output_equals(rows, accumulate ? reference.accumulated : reference.plain))
+          !output_equals(rows, reference.rows,
+                         accumulate ? reference.accumulated : reference.plain))
         return false;
     }
   }
@@ -292,36 +310,54 @@ std::vector<TunedBucket> Tuner::tune_any(const Step& step) {
   return tuned;
 }
 
-// For every bucket the fastest algorithm of this split with the bits of the others; empty when some
-// bucket has none. `whole` is the result for split 1, empty while that is what is measured; another
-// split is left early when it does not win at few rows.
-std::vector<TunedBucket> Tuner::tune_split(int split, const std::vector<TunedBucket>& whole,
-                                           const Step& step) {
+// The first is measured in full; a later one has to win over those before it.
+std::vector<int> Tuner::candidate_parts() const {
+  const auto possible = [&](int parts) {
+    return library_.can_split(weights_.front().rows, weights_.front().cols, parts);
+  };
+  if (forced_parts_ > 0) return {possible(forced_parts_) ? forced_parts_ : 1};
+  std::vector<int> parts(kParts.begin(), kParts.end());
+  std::erase_if(parts, [&](int count) { return !possible(count); });
+  return parts;
+}
+
+// Those of one slab.
+std::vector<std::int64_t> Tuner::buckets_of_parts() const {
   std::vector<std::int64_t> buckets = buckets_;
-  if (split > 1) {
-    const std::size_t row_bytes = static_cast<std::size_t>(weights_.front().rows) *
-                                  static_cast<std::size_t>(split) * sizeof(float);
-    std::erase_if(buckets, [&](std::int64_t rows) {
-      return static_cast<std::size_t>(rows) * row_bytes + kSplitSlack > library_.workspace_bytes();
-    });
+  const std::int64_t most = library_.slab_rows(weights_.front().rows, parts_);
+  std::erase_if(buckets, [most](std::int64_t rows) { return rows > most; });
+  return buckets;
+}
+
+// Mean microseconds over the workload, of the buckets up to `most_rows` rows.
+double Tuner::workload_time(const std::vector<TunedBucket>& tuned, std::int64_t most_rows) const {
+  double time = 0, shares = 0;
+  for (const std::int64_t rows : buckets_) {
+    if (rows > most_rows) break;
+    const double share = share_of_workload(rows);
+    time += share * (time_for(rows, tuned) + time_to_read(rows, weights_.front().rows, parts_));
+    shares += share;
   }
-  if (buckets.empty()) return {};
-  const auto algorithm = reference_algorithm(buckets.back(), split);
+  return time / shares;
+}
+
+// For every bucket the fastest algorithm with the bits of the others; empty when some bucket has
+// none, or when few rows take as long as `limit` microseconds on average.
+std::vector<TunedBucket> Tuner::tune_parts(double limit, const Step& step) {
+  const std::vector<std::int64_t> buckets = buckets_of_parts();
+  const auto algorithm = reference_algorithm(buckets.back());
   if (!algorithm) return {};
   const auto reference = compute(buckets.back(), *algorithm);
   if (!reference) return {};
 
   std::vector<TunedBucket> tuned;
   for (const std::int64_t rows : buckets) {
-    if (split > 1 && rows > kFewRows && !tuned.empty() &&
-        relative_time(tuned, whole, 1, std::min(kFewRows, tuned.back().rows)) > kWorthwhile)
-      return {};
-    step(rows, split);
+    if (rows > kFewRows && workload_time(tuned, kFewRows) >= limit) return {};
+    step(rows, parts_);
     bool found = false;
-    for (const Ranked& ranked : rank(rows, library_.of_split(product(rows), split, kCandidates))) {
+    for (const Ranked& ranked : rank(rows, library_.sequential(product(rows), kCandidates))) {
       if (same_bits(rows, ranked.algorithm, *reference)) {
-        tuned.push_back({rows, ranked.microseconds, split == 1 ? measure_first(rows) : 0,
-                         words_of(ranked.algorithm)});
+        tuned.push_back({rows, ranked.microseconds, 0, words_of(ranked.algorithm)});
         found = true;
         break;
       }
@@ -334,50 +370,54 @@ std::vector<TunedBucket> Tuner::tune_split(int split, const std::vector<TunedBuc
 
 // One algorithm for every bucket.
 std::vector<TunedBucket> Tuner::tune_fixed() {
-  const auto algorithm = reference_algorithm(buckets_.back(), 1);
+  const std::vector<std::int64_t> buckets = buckets_of_parts();
+  const auto algorithm = reference_algorithm(buckets.back());
   std::vector<TunedBucket> tuned;
   if (!algorithm) return tuned;
-  for (const std::int64_t rows : buckets_) {
-    const auto time = measure(rows, *algorithm, kFinalLaunches);
+  for (const std::int64_t rows : buckets) {
+    const auto time = measure(product(rows), *algorithm, kFinalLaunches);
     if (!time) return {};
-    tuned.push_back({rows, *time, measure_first(rows), words_of(*algorithm)});
+    tuned.push_back({rows, *time, 0, words_of(*algorithm)});
   }
   return tuned;
 }
 
 void Tuner::tune_invariant(ShapeTuning& out, const Step& step) {
-  out.shape.split = 1;
-  const std::vector<TunedBucket> whole = tune_split(1, {}, step);
-  if (whole.empty()) {
-    out.shape.buckets = tune_fixed();
-    out.warning = out.shape.buckets.empty()
-                      ? "no algorithm without a split of K runs for every number of rows"
-                      : "no set of algorithms gave the same bits for every number of rows; one "
-                        "fixed algorithm is used for all, and it is not the fastest";
-    return;
-  }
-  out.shape.verified = true;
-  out.shape.buckets = whole;
-  double best = kWorthwhile;
-  for (const int split : kSplits) {
-    std::vector<TunedBucket> tuned = tune_split(split, whole, step);
+  const std::vector<int> candidates = candidate_parts();
+  double best = INFINITY, best_few = INFINITY;
+  for (const int parts : candidates) {
+    parts_ = parts;
+    std::vector<TunedBucket> tuned = tune_parts(best_few, step);
     if (tuned.empty()) continue;
-    const double cost = cost_of(tuned, whole);
-    if (cost >= best) continue;
-    best = cost;
-    for (std::size_t i = 0; i < tuned.size(); ++i)
-      tuned[i].first_microseconds = whole[i].first_microseconds;
-    out.shape.split = split;
+    const double time = workload_time(tuned, INT64_MAX);
+    if (time >= kWorthwhile * best) continue;
+    best = time;
+    best_few = workload_time(tuned, kFewRows);
+    out.shape.verified = true;
+    out.shape.parts = parts;
     out.shape.buckets = std::move(tuned);
   }
+  if (!out.shape.verified) {
+    parts_ = out.shape.parts = candidates.front();
+    out.shape.buckets = tune_fixed();
+    out.warning = out.shape.buckets.empty()
+                      ? "no algorithm that goes through K in one sequence runs for every number of "
+                        "rows"
+                      : "no set of algorithms gave the same bits for every number of rows; one "
+                        "fixed algorithm is used for all, and it is not the fastest";
+  }
+  parts_ = out.shape.parts;
+  for (TunedBucket& bucket : out.shape.buckets)
+    bucket.first_microseconds = measure_first(bucket.rows);
 }
 
 ShapeTuning Tuner::tune(const std::vector<View>& weights, const Step& step) {
   weights_ = weights;
+  parts_ = 1;
   next_weight_ = 0;
   rejected_ = 0;
   const View& first = weights_.front();
-  const auto bytes = static_cast<std::int64_t>(bf16_bytes(first.rows, first.cols)) *
+  const auto bytes = static_cast<std::int64_t>(bytes_of(DType::kBF16, first.rows, first.cols)) *
                      static_cast<std::int64_t>(weights_.size());
   weights_fit_cache_ = bytes < kColdBytes;
   fill_random(matrix(x_, buckets_.back(), first.cols), kSeedX, 1.0f, library_.stream());
@@ -386,13 +426,13 @@ ShapeTuning Tuner::tune(const std::vector<View>& weights, const Step& step) {
   out.shape.n = first.rows;
   out.shape.k = first.cols;
   out.shape.rows = buckets_.back();
-  const Alignment alignment = product(buckets_.back()).alignment;
-  out.shape.alignment = {alignment.weight, alignment.x, alignment.out};
   if (invariant_) {
     tune_invariant(out, step);
   } else {
     out.shape.buckets = tune_any(step);
   }
+  const Alignment alignment = product(buckets_.front()).alignment;
+  out.shape.alignment = {alignment.weight, alignment.x, alignment.out};
   out.rejected = rejected_;
   return out;
 }

@@ -1,17 +1,18 @@
-// Measures which algorithm is best for a weight shape, and checks on this GPU that those chosen
-// give the same bits.
+// Measures which algorithm is best for a weight shape and in how many parts its K is to be cut, and
+// checks on this GPU that the algorithms chosen give the same bits.
 //
 // Time: median of launches over weights that are not in the L2 cache, two for every candidate, then
-// eight for the six best. Bits: one algorithm's output for the largest bucket is the reference;
-// what another one computes for fewer rows has to equal it row by row, with and without
-// accumulation, or it is not used.
+// five rounds of two for the six best in turn. Parts: those with the least time over a workload in
+// mind, all numbers of rows together. Bits: one algorithm's output for the largest bucket is the
+// reference; what another one computes for fewer rows has to equal it row by row, or it is not
+// used. Outputs are compared with and without accumulation; parts, to which nothing is ever
+// accumulated, in float32.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,6 @@
 namespace openjev::cuda {
 
 // The numbers of rows that are measured. Any other number uses the next one, or the last.
-std::span<const std::int64_t> measured_rows();
 std::int64_t measured_bucket(std::int64_t rows);
 
 struct ShapeTuning {
@@ -35,57 +35,69 @@ struct ShapeTuning {
 // Owns the activations, outputs and scratch that measuring needs, on the device and pinned.
 class Tuner {
  public:
-  // Rows, split of K that are about to be measured.
-  using Step = std::function<void(std::int64_t rows, int split)>;
+  // Rows, parts of K that are about to be measured.
+  using Step = std::function<void(std::int64_t rows, int parts)>;
 
-  // For weights of at most max_n rows, max_k columns and buckets up to that of `rows`.
-  Tuner(const CublasLt& library, bool invariant, std::int64_t rows, std::int64_t max_n,
+  // For weights of at most max_n rows, max_k columns and buckets up to that of `rows`. `parts`: of
+  // every K that can be cut so, 0 for the fastest; only with `invariant`.
+  Tuner(const CublasLt& library, bool invariant, int parts, std::int64_t rows, std::int64_t max_n,
         std::int64_t max_k);
 
-  // `weights`: all of one shape; not empty. `step` is called for every bucket once with split 1 and
-  // possibly again with others.
+  // `weights`: all of one shape; not empty. `step` is called for every bucket, with each number of
+  // parts that is worth measuring for it.
   ShapeTuning tune(const std::vector<View>& weights, const Step& step);
+
+  std::int64_t most_steps() const;  // calls of `step` for one shape
 
  private:
   struct Ranked {
     cublasLtMatmulAlgo_t algorithm;
     double microseconds;
   };
-  // The output that every algorithm of one split must reproduce, with and without accumulation.
+  // The output that every algorithm of one number of parts must reproduce: [parts][rows, n].
   struct Reference {
+    std::int64_t rows;
     std::vector<std::byte> plain, accumulated;
   };
 
-  Product product(std::int64_t rows) const;
-  std::optional<double> measure(std::int64_t rows, const cublasLtMatmulAlgo_t& algorithm,
+  View output(std::int64_t rows, int parts) const;
+  Product product(std::int64_t rows, int parts) const;
+  Product product(std::int64_t rows) const { return product(rows, parts_); }
+  std::optional<double> measure(const Product& sizes, const cublasLtMatmulAlgo_t& algorithm,
                                 int launches);
   std::vector<Ranked> rank(std::int64_t rows, const std::vector<cublasLtMatmulAlgo_t>& algorithms);
   double measure_first(std::int64_t rows);
 
-  std::optional<cublasLtMatmulAlgo_t> reference_algorithm(std::int64_t rows, int split);
+  std::optional<cublasLtMatmulAlgo_t> reference_algorithm(std::int64_t rows);
   std::optional<Reference> compute(std::int64_t rows, const cublasLtMatmulAlgo_t& algorithm);
   bool launch_for_bits(std::int64_t rows, const cublasLtMatmulAlgo_t& algorithm, bool accumulate);
-  bool output_equals(std::int64_t rows, const std::vector<std::byte>& expected);
+  bool output_equals(std::int64_t rows, std::int64_t expected_rows,
+                     const std::vector<std::byte>& expected);
   bool same_bits(std::int64_t bucket, const cublasLtMatmulAlgo_t& algorithm,
                  const Reference& reference);
   template <class Use>
   bool each_output_chunk(std::int64_t rows, const Use& use);
 
+  std::vector<int> candidate_parts() const;
+  std::vector<std::int64_t> buckets_of_parts() const;
+  double workload_time(const std::vector<TunedBucket>& tuned, std::int64_t most_rows) const;
+
   std::vector<TunedBucket> tune_any(const Step& step);
-  std::vector<TunedBucket> tune_split(int split, const std::vector<TunedBucket>& whole,
-                                      const Step& step);
+  std::vector<TunedBucket> tune_parts(double limit, const Step& step);
   std::vector<TunedBucket> tune_fixed();
   void tune_invariant(ShapeTuning& out, const Step& step);
 
   const CublasLt& library_;
   bool invariant_;
+  int forced_parts_;
   std::vector<std::int64_t> buckets_;
   DeviceMemoryBlock x_, out_, flush_;
   PinnedMemoryBlock host_;
   std::vector<Event> events_;
 
-  // The shape being measured.
+  // The shape being measured, and in how many parts.
   std::vector<View> weights_;
+  int parts_ = 1;
   std::size_t next_weight_ = 0;
   bool weights_fit_cache_ = false;
   std::int64_t rejected_ = 0;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/ops.h"
+#include "cuda/kernels/kernels.h"
 #include "cuda/matmul.h"
 
 namespace openjev::cuda {
@@ -10,10 +11,13 @@ class CudaOps final : public Ops {
  public:
   CudaOps(Matmul& matmul, cudaStream_t stream) : matmul_(matmul), stream_(stream) {}
 
+  void expect(const Matrix& weight) override;
   void embed(const Matrix& table, std::span<const std::int32_t> token, View out) override;
   void rms_norm(View x, View weight, float eps, View out) override;
   void add_rms_norm(View residual, View update, View weight, float eps, View out) override;
   void matmul(View x, const Matrix& weight, std::int64_t first, View out) override;
+  void matmul_add_rms_norm(View x, const Matrix& weight, View residual, View update,
+                           View norm_weight, float eps, View out) override;
   void delta_inputs(const DeltaInputsArgs& args) override;
   std::size_t delta_scratch_bytes(const DeltaShape& shape, const PlanView& plan) const override;
   void delta_rule(const DeltaRuleArgs& args, const PlanView& plan) override;
@@ -25,6 +29,10 @@ class CudaOps final : public Ops {
   void readout(View hidden, View weight, View bias, View out) override;
 
  private:
+  // What a kernel over `rows` rows should prefetch: at most `bytes` of the expected weight.
+  Prefetch prefetch(std::int64_t rows, std::int64_t bytes) const;
+
+  View expected_;  // weight of the next product
   Matmul& matmul_;
   cudaStream_t stream_;
 };

@@ -14,10 +14,10 @@
 namespace openjev::cuda {
 namespace {
 
-constexpr std::string_view kFormat = "openjev-matmul-tuning 1";
+constexpr std::string_view kFormat = "openjev-matmul-tuning 2";
 constexpr std::uintmax_t kMaxBytes = 4u << 20;
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
-constexpr std::int64_t kMaxSplit = 1024;
+constexpr int kMaxParts = 1024;
 
 // The fields of one line, read in order. A field that is not exactly as written by us fails the
 // whole line.
@@ -63,7 +63,7 @@ bool parse_shape(Line line, TunedShape& shape) {
   int verified = 0;
   const bool read = line.word("shape") && line.number<std::int64_t>(shape.n, 1, kMaxSize) &&
                     line.number<std::int64_t>(shape.k, 1, kMaxSize) &&
-                    line.number<int>(shape.split, 0, kMaxSplit) &&
+                    line.number<int>(shape.parts, 0, kMaxParts) &&
                     line.number<int>(verified, 0, 1) &&
                     line.number<std::int64_t>(shape.rows, 1, kMaxSize);
   if (!read) return false;
@@ -90,7 +90,8 @@ std::string add_line(const std::string& text, const TuningKey& key,
   if (text.starts_with("shape ")) {
     TunedShape shape;
     if (!parse_shape(Line(text), shape)) return "not a shape";
-    if (key.invariant != (shape.split != 0)) return "a split that this mode does not have";
+    if (key.invariant != (shape.parts != 0))
+      return "a number of parts that this mode does not have";
     if (!shapes.empty() && shapes.back().buckets.empty()) return "the shape before has no bucket";
     const bool again = std::any_of(shapes.begin(), shapes.end(), [&](const TunedShape& other) {
       return other.n == shape.n && other.k == shape.k;
@@ -139,7 +140,7 @@ void write_number(std::ostream& out, double value) {
 }
 
 void write_shape(std::ostream& out, const TunedShape& shape) {
-  out << "shape " << shape.n << ' ' << shape.k << ' ' << shape.split << ' '
+  out << "shape " << shape.n << ' ' << shape.k << ' ' << shape.parts << ' '
       << (shape.verified ? 1 : 0) << ' ' << shape.rows;
   for (const std::int32_t bytes : shape.alignment) out << ' ' << bytes;
   out << '\n';
@@ -159,7 +160,9 @@ void write_shape(std::ostream& out, const TunedShape& shape) {
 std::string TuningKey::text() const {
   std::ostringstream out;
   out << gpu << " | driver " << driver << " | cublasLt " << cublaslt << " | "
-      << (invariant ? "invariant" : "fast") << " | workspace " << workspace_bytes;
+      << (invariant ? "invariant" : "fast");
+  if (parts > 0) out << " in " << parts << " parts";
+  out << " | workspace " << workspace_bytes;
   std::string line = out.str();
   std::replace_if(line.begin(), line.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
   return line;

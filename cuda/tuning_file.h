@@ -2,9 +2,9 @@
 // that is missing, from other hardware or software, or damaged is ignored with a reason, never an
 // error.
 //
-//   openjev-matmul-tuning 1
+//   openjev-matmul-tuning 2
 //   key <GPU> | driver <version> | cublasLt <version> | <mode> | workspace <bytes>
-//   shape <n> <k> <split> <verified> <rows> <alignment of weight> <of x> <of out>
+//   shape <n> <k> <parts> <verified> <rows> <alignment of weight> <of x> <of out>
 //   bucket <rows> <microseconds> <microseconds of the first heuristic> <8 hexadecimal words>
 //   ...
 //   end <shapes>
@@ -25,6 +25,7 @@ struct TuningKey {
   std::string driver;
   std::size_t cublaslt = 0;
   bool invariant = true;
+  int parts = 0;  // that every K was to be split in; 0: the fastest
   std::size_t workspace_bytes = 0;
 
   std::string text() const;  // one line
@@ -43,7 +44,7 @@ struct TunedBucket {
 // What was measured for weights [n, k].
 struct TunedShape {
   std::int64_t n = 0, k = 0;
-  int split = 0;          // parts of K in every bucket; 0: each bucket has its own
+  int parts = 0;          // of K, the same in every bucket; 0: each bucket has its own algorithm's
   bool verified = false;  // the buckets were seen to give the same bits
   std::int64_t rows = 0;  // buckets up to this one were wanted
   std::array<std::int32_t, 3> alignment{16, 16, 16};  // of weight, x and out, in bytes

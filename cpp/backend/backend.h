@@ -35,6 +35,8 @@ struct BackendOptions {
   int graph_entries = 0;  // CUDA: graphs kept; 0: the default of the mode
   // CUDA: "invariant" (a row's bits do not depend on how many rows there are) or "fast"
   std::string matmul_mode = "invariant";
+  // CUDA, invariant: parts that K of every product is split in where it can be; 0: as measured
+  int matmul_parts = 0;
   std::string tuning_file;  // CUDA: measured matmul algorithms; empty: in the user's cache folder
 };
 

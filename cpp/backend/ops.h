@@ -107,8 +107,16 @@ class Ops {
   // residual += update; out = rms_norm(residual)
   virtual void add_rms_norm(View residual, View update, View weight, float eps, View out) = 0;
 
+  // A hint: the next product reads `weight`. Changes no result.
+  virtual void expect(const Matrix& weight) { static_cast<void>(weight); }
+
   // out = x W'^T, W' = rows [first, first + out.cols) of `weight`. `first` is a multiple of 32.
   virtual void matmul(View x, const Matrix& weight, std::int64_t first, View out) = 0;
+
+  // residual += x W^T; out = rms_norm(residual). `update` [rows, H] is scratch. Whether the product
+  // is rounded before it is added is the backend's choice, the same for every number of rows.
+  virtual void matmul_add_rms_norm(View x, const Matrix& weight, View residual, View update,
+                                   View norm_weight, float eps, View out) = 0;
 
   // c = causal 4-tap depthwise convolution along parent rows; s = silu(c); q, k, v, beta and log
   // decay from s.

@@ -36,8 +36,8 @@ BatchPlan plan_of(const PlanArgs& args) {
 
 class OpsOnArrays {
  public:
-  OpsOnArrays(const std::string& isa, int threads, const std::string& device)
-      : backend_(make_backend(device, options(isa, threads))) {}
+  OpsOnArrays(const std::string& isa, int threads, const std::string& device, int matmul_parts)
+      : backend_(make_backend(device, options(isa, threads, matmul_parts))) {}
 
   std::string device() const { return backend_->name(); }
   std::string activation_dtype() const { return name_of(backend_->activation_dtype()); }
@@ -66,6 +66,18 @@ class OpsOnArrays {
     backend_->finish_weights();
     run([&](DeviceArrays& on) {
       ops().matmul(on.activations(x), *matrix, first, on.activations_out(out));
+    });
+  }
+  void matmul_add_rms_norm(const py::array& x, const py::array& weight, const py::array& residual,
+                           const py::array& update, const py::array& norm_weight, float eps,
+                           const py::array& out) {
+    const View parts[] = {host_view(weight)};
+    const auto matrix = backend_->make_matrix(parts);
+    backend_->finish_weights();
+    run([&](DeviceArrays& on) {
+      ops().matmul_add_rms_norm(on.activations(x), *matrix, on.activations_out(residual),
+                                on.activations_out(update), on.floats(norm_weight), eps,
+                                on.activations_out(out));
     });
   }
   void delta_inputs(const Shape4& shape, const py::array& mixed, const py::array& beta_logit,
@@ -168,10 +180,11 @@ class OpsOnArrays {
   }
 
  private:
-  static BackendOptions options(const std::string& isa, int threads) {
+  static BackendOptions options(const std::string& isa, int threads, int matmul_parts) {
     BackendOptions out;
     out.threads = threads;
     out.cpu_isa = isa;
+    out.matmul_parts = matmul_parts;
     return out;
   }
 
@@ -193,14 +206,15 @@ class OpsOnArrays {
 void register_ops(py::module_& module) {
   auto testing = module.attr("testing").cast<py::module_>();
   py::class_<OpsOnArrays>(testing, "ops", "The operators of cpp/backend/ops.h on one device.")
-      .def(py::init<const std::string&, int, const std::string&>(), py::arg("isa") = "",
-           py::arg("threads") = 1, py::arg("device") = "cpu")
+      .def(py::init<const std::string&, int, const std::string&, int>(), py::arg("isa") = "",
+           py::arg("threads") = 1, py::arg("device") = "cpu", py::arg("matmul_parts") = 0)
       .def_property_readonly("device", &OpsOnArrays::device)
       .def_property_readonly("activation_dtype", &OpsOnArrays::activation_dtype, "F32 or BF16.")
       .def("embed", &OpsOnArrays::embed)
       .def("rms_norm", &OpsOnArrays::rms_norm)
       .def("add_rms_norm", &OpsOnArrays::add_rms_norm)
       .def("matmul", &OpsOnArrays::matmul)
+      .def("matmul_add_rms_norm", &OpsOnArrays::matmul_add_rms_norm)
       .def("delta_inputs", &OpsOnArrays::delta_inputs)
       .def("delta_rule", &OpsOnArrays::delta_rule, py::arg("shape"), py::arg("plan"), py::arg("q"),
            py::arg("k"), py::arg("v"), py::arg("beta"), py::arg("log_decay"), py::arg("start"),

@@ -56,6 +56,12 @@ void CpuOps::add_rms_norm(View residual, View update, View weight, float eps, Vi
                   });
 }
 
+void CpuOps::matmul_add_rms_norm(View x, const Matrix& weight, View residual, View update,
+                                 View norm_weight, float eps, View out) {
+  matmul(x, weight, 0, update);
+  add_rms_norm(residual, update, norm_weight, eps, out);
+}
+
 void CpuOps::matmul(View x, const Matrix& weight, std::int64_t first, View out) {
   const auto& packed = dynamic_cast<const PackedMatrix&>(weight);
   check(x.cols == packed.cols() && first % kernels_.panel == 0 &&

@@ -20,6 +20,8 @@ class CpuOps final : public Ops {
   void rms_norm(View x, View weight, float eps, View out) override;
   void add_rms_norm(View residual, View update, View weight, float eps, View out) override;
   void matmul(View x, const Matrix& weight, std::int64_t first, View out) override;
+  void matmul_add_rms_norm(View x, const Matrix& weight, View residual, View update,
+                           View norm_weight, float eps, View out) override;
   void delta_inputs(const DeltaInputsArgs& args) override;
   std::size_t delta_scratch_bytes(const DeltaShape&, const PlanView&) const override { return 0; }
   void delta_rule(const DeltaRuleArgs& args, const PlanView& plan) override;

@@ -117,6 +117,7 @@ void Decoder::mix_linear(const Pass& pass, std::size_t layer) const {
   const std::int64_t rows = pass.plan.rows;
   const View q = b.q.first_rows(rows).columns(0, d.keys()), k = b.k.columns(0, d.keys()),
              out = b.mixed.first_rows(rows).columns(0, d.values());
+  ops.expect(*w.out_proj);
   ops.delta_inputs({.shape = d,
                     .mixed = mixed,
                     .beta_logit = projection.columns(d.conv_channels() + d.values(), d.value_heads),
@@ -148,13 +149,18 @@ void Decoder::mix_linear(const Pass& pass, std::size_t layer) const {
     backend_.copy(rows_from(mixed, mixed.rows - 3, 3), (*pass.keep)[layer].tail);
   }
   ops.gated_rms_norm(out, z, w.norm.view(), config_.rms_norm_eps, b.values);
-  ops.matmul(b.values, *w.out_proj, 0, b.update);
-  if (pass.last) ops.gather_rows(b.update, pass.plan.leaf_row, b.leaf_update);
+  ops.expect(*weights_.layers[layer].gate_up);
+  ops.matmul_add_rms_norm(b.values, *w.out_proj, b.residual, b.update,
+                          weights_.layers[layer].post_norm.view(), config_.rms_norm_eps, b.normed);
+  if (pass.last) {
+    ops.gather_rows(b.residual, pass.plan.leaf_row, b.leaf_residual);
+    ops.gather_rows(b.normed, pass.plan.leaf_row, b.leaf_normed);
+  }
 }
 
 void Decoder::attend(const Pass& pass, std::size_t layer, View queries, View keys_values,
                      std::span<const std::int32_t> position, std::span<const QueryTile> tiles,
-                     View update) const {
+                     const Stream& stream) const {
   const Workspace& b = pass.buffers;
   const FullAttentionWeights& w = weights_.layers[layer].full;
   const LayerPrefix prefix = prefix_of(pass.prefix, layer);
@@ -177,6 +183,7 @@ void Decoder::attend(const Pass& pass, std::size_t layer, View queries, View key
                                .weight = w.k_norm.view(),
                                .position = pass.plan.position,
                                .out = k}};
+  ops.expect(*w.o_proj);
   ops.norm_rope(jobs, {.head_dim = config_.head_dim,
                        .rotary_dim = config_.rotary_dim,
                        .theta = config_.rope_theta,
@@ -198,7 +205,10 @@ void Decoder::attend(const Pass& pass, std::size_t layer, View queries, View key
                  .tiles = tiles,
                  .out = out},
                 pass.plan);
-  ops.matmul(out, *w.o_proj, 0, update);
+  ops.expect(*weights_.layers[layer].gate_up);
+  ops.matmul_add_rms_norm(out, *w.o_proj, stream.residual, stream.update,
+                          weights_.layers[layer].post_norm.view(), config_.rms_norm_eps,
+                          stream.normed);
 }
 
 void Decoder::mix_full(const Pass& pass, std::size_t layer) const {
@@ -208,7 +218,7 @@ void Decoder::mix_full(const Pass& pass, std::size_t layer) const {
   const View projection = b.projection.columns(0, queries + kv);
   backend_.ops().matmul(b.normed, *weights_.layers[layer].full.qkv, 0, projection);
   attend(pass, layer, projection.columns(0, queries), projection.columns(queries, kv),
-         pass.plan.position, pass.plan.row_tiles, b.update);
+         pass.plan.position, pass.plan.row_tiles, {b.residual, b.update, b.normed});
 }
 
 // Only the leaves' rows of the last layer are read: keys and values of every row, the rest for the
@@ -221,20 +231,28 @@ void Decoder::mix_last_full(const Pass& pass, std::size_t layer) const {
   Ops& ops = backend_.ops();
   const View keys_values = b.projection.columns(0, kv);
   ops.matmul(b.normed, qkv, queries, keys_values);
+  ops.gather_rows(b.residual, pass.plan.leaf_row, b.leaf_residual);
   ops.gather_rows(b.normed, pass.plan.leaf_row, b.leaf_normed);
   ops.matmul(b.leaf_normed, qkv, 0, b.leaf_queries);
   attend(pass, layer, b.leaf_queries, keys_values, pass.plan.leaf_position, pass.plan.leaf_tiles,
-         b.leaf_update);
+         {b.leaf_residual, b.leaf_update, b.leaf_normed});
 }
 
-void Decoder::mlp(const Pass& pass, std::size_t layer, View normed, View update) const {
+void Decoder::mlp(const Pass& pass, std::size_t layer, const Stream& stream, View next_norm,
+                  View out) const {
   const Workspace& b = pass.buffers;
-  const View gate_up = b.gate_up.first_rows(normed.rows),
-             activation = b.activation.first_rows(normed.rows);
+  const std::int64_t rows = stream.normed.rows;
+  const View gate_up = b.gate_up.first_rows(rows), activation = b.activation.first_rows(rows);
   Ops& ops = backend_.ops();
-  ops.matmul(normed, *weights_.layers[layer].gate_up, 0, gate_up);
+  ops.matmul(stream.normed, *weights_.layers[layer].gate_up, 0, gate_up);
+  ops.expect(*weights_.layers[layer].down);
   ops.silu_mul(gate_up, activation);
-  ops.matmul(activation, *weights_.layers[layer].down, 0, update);
+  if (layer + 1 < weights_.layers.size()) {
+    const LayerWeights& next = weights_.layers[layer + 1];
+    ops.expect(next.kind == LayerKind::kLinear ? *next.linear.in_proj : *next.full.qkv);
+  }
+  ops.matmul_add_rms_norm(activation, *weights_.layers[layer].down, stream.residual, stream.update,
+                          next_norm, config_.rms_norm_eps, out);
 }
 
 void Decoder::forward(const PlanView& plan, const PrefixViews& prefix, const PrefixViews* keep,
@@ -258,14 +276,10 @@ void Decoder::forward(const PlanView& plan, const PrefixViews& prefix, const Pre
     } else {
       mix_full(pass, i);
     }
-    if (pass.last) ops.gather_rows(b.residual, plan.leaf_row, b.leaf_residual);
-    const View residual = pass.last ? b.leaf_residual : b.residual;
-    const View update = pass.last ? b.leaf_update : b.update;
-    const View normed = pass.last ? b.leaf_normed : b.normed;
-    ops.add_rms_norm(residual, update, w.post_norm.view(), eps, normed);
-    mlp(pass, i, normed, update);
+    const Stream stream = pass.last ? Stream{b.leaf_residual, b.leaf_update, b.leaf_normed}
+                                    : Stream{b.residual, b.update, b.normed};
     const Parameter& next = pass.last ? weights_.final_norm : weights_.layers[i + 1].input_norm;
-    ops.add_rms_norm(residual, update, next.view(), eps, pass.last ? hidden : normed);
+    mlp(pass, i, stream, next.view(), pass.last ? hidden : b.normed);
   }
 }
 

@@ -40,6 +40,11 @@ class Decoder {
   PrefixViews lay_out_prefix(Arena& arena, std::int64_t length) const;
 
  private:
+  // The residual stream of some rows: what a layer adds to it goes through `update`, and `normed`
+  // is its norm by the weights of whatever reads it next.
+  struct Stream {
+    View residual, update, normed;
+  };
   struct Workspace;
   struct Pass;
   Workspace lay_out(Arena& arena, const PlanView& plan) const;
@@ -48,8 +53,9 @@ class Decoder {
   void mix_last_full(const Pass& pass, std::size_t layer) const;
   void attend(const Pass& pass, std::size_t layer, View queries, View keys_values,
               std::span<const std::int32_t> position, std::span<const QueryTile> tiles,
-              View update) const;
-  void mlp(const Pass& pass, std::size_t layer, View normed, View update) const;
+              const Stream& stream) const;
+  void mlp(const Pass& pass, std::size_t layer, const Stream& stream, View next_norm,
+           View out) const;
 
   const ModelConfig& config_;
   const ModelWeights& weights_;

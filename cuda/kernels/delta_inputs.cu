@@ -15,6 +15,7 @@
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/numerics.cuh"
 #include "cuda/launch.h"
+#include "cuda/ptx/prefetch.cuh"
 
 namespace openjev::cuda {
 namespace {
@@ -46,6 +47,7 @@ struct Inputs {
   std::int64_t gate_stride, log_stride;
   std::int32_t rows, keys, channels, value_heads;
   float query_scale;
+  Prefetch prefetch;
 };
 
 __device__ void gates(const Inputs& p, int first, int last) {
@@ -60,79 +62,86 @@ __device__ void gates(const Inputs& p, int first, int last) {
   }
 }
 
+// The lanes of the calling thread's head: half a warp.
+__device__ __forceinline__ unsigned head_mask() {
+  constexpr unsigned kHead = (1u << kHeadLanes) - 1;
+  return threadIdx.x % kWarp < kHeadLanes ? kHead : kHead << kHeadLanes;
+}
+
 __device__ __forceinline__ uint4 mixed_at(const Inputs& p, int row, int channel) {
   return *reinterpret_cast<const uint4*>(p.mixed + row * p.mixed_stride + channel);
 }
 
 // The row's three predecessors, nearest first, wherever they are.
 __device__ __noinline__ void predecessors(const Inputs& p, int row, int channel,
-                                          uint4 (&past)[kTaps - 1]) {
+                                          Float8 (&past)[kTaps - 1]) {
   int at = row, kept = kTaps - 2;
 #pragma unroll
   for (int i = 0; i < kTaps - 1; ++i) {
     at = at >= 0 ? p.parent[at] : -1;
-    past[i] = uint4{};
+    past[i] = Float8{};
     if (at >= 0)
-      past[i] = mixed_at(p, at, channel);
+      past[i] = unpack8(mixed_at(p, at, channel));
     else if (p.tail != nullptr)
-      past[i] = *reinterpret_cast<const uint4*>(p.tail + (kept--) * p.tail_stride + channel);
+      past[i] =
+          unpack8(*reinterpret_cast<const uint4*>(p.tail + (kept--) * p.tail_stride + channel));
   }
 }
 
-// c, s and what becomes of it, for one row and 8 channels.
-__device__ __forceinline__ void finish_row(const Inputs& p, int row, int channel, bool mine,
-                                           const Float8 (&tap)[kTaps], const uint4& now,
-                                           const uint4& past1, const uint4& past2,
-                                           const uint4& past3) {
-  const Float8 x0 = unpack8(now), x1 = unpack8(past1), x2 = unpack8(past2), x3 = unpack8(past3);
-  Float8 s;
-  float squares = 0.0f;
+// Where a thread's 8 channels go, and by what they are multiplied beside their norm.
+struct Destination {
+  std::uint16_t* data;
+  std::int64_t stride;
+  float scale;  // 0: not normalized
+};
+
+__device__ __forceinline__ Destination destination(const Inputs& p, int channel) {
+  if (channel < p.keys) return {p.q + channel, p.q_stride, p.query_scale};
+  if (channel < 2 * p.keys) return {p.k + (channel - p.keys), p.k_stride, 1.0f};
+  return {p.v + (channel - 2 * p.keys), p.v_stride, 0.0f};
+}
+
+// c, s and what becomes of it, for one row and 8 channels; past: nearest first.
+__device__ __forceinline__ uint4 finish_row(const Float8 (&tap)[kTaps], const Float8& now,
+                                            const Float8 (&past)[kTaps - 1], float scale) {
+  Float8 c;
 #pragma unroll
   for (int i = 0; i < kVector; ++i) {
-    const float c = tap[0].v[i] * x3.v[i] + tap[1].v[i] * x2.v[i] + tap[2].v[i] * x1.v[i] +
-                    tap[3].v[i] * x0.v[i];
-    s.v[i] = round_bf16(silu(round_bf16(c)));
-    squares += s.v[i] * s.v[i];
+    c.v[i] = tap[0].v[i] * past[2].v[i] + tap[1].v[i] * past[1].v[i] + tap[2].v[i] * past[0].v[i] +
+             tap[3].v[i] * now.v[i];
   }
-  const float norm = rsqrtf(lanes_sum<kHeadLanes>(squares) + kEps);
-  std::uint16_t* to = p.v + row * p.v_stride + (channel - 2 * p.keys);
-  float scale = 1.0f;
-  if (channel < p.keys) {
-    to = p.q + row * p.q_stride + channel;
-    scale = norm * p.query_scale;
-  } else if (channel < 2 * p.keys) {
-    to = p.k + row * p.k_stride + (channel - p.keys);
-    scale = norm;
-  }
+  Float8 s = unpack8(pack8(c));  // rounded two at a time
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) s.v[i] = silu(s.v[i]);
+  const uint4 rounded = pack8(s);
+  if (scale == 0.0f) return rounded;  // the same for the 16 lanes of a head
+  s = unpack8(rounded);
+  float squares = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kVector; ++i) squares += s.v[i] * s.v[i];
+  scale *= rsqrtf(lanes_sum<kHeadLanes>(squares, head_mask()) + kEps);
 #pragma unroll
   for (int i = 0; i < kVector; ++i) s.v[i] *= scale;
-  if (mine) *reinterpret_cast<uint4*>(to) = pack8(s);
+  return pack8(s);
 }
 
 template <int kStrip>
 __global__ void __launch_bounds__(kThreads) delta_inputs_strip(const Inputs p) {
   constexpr int kBefore = kTaps - 1;
   const int first = static_cast<int>(blockIdx.y) * kStrip;
-  grid_dependency_wait();
-  grid_dependency_launch();
+  prefetch_share(p.prefetch);
   if (blockIdx.x + 1 == gridDim.x) {
+    grid_dependency_wait();
+    grid_dependency_launch();
     gates(p, first, min(first + kStrip, p.rows));
     return;
   }
   const int channel =
       (static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x)) * kVector;
-  const bool mine = channel < p.channels;  // whole heads, but a warp holds two
+  const bool mine = channel < p.channels;
   const int at = mine ? channel : 0;
-
-  // Rows and parents of first - 3 ... first + kStrip - 1; those outside are clamped and not used.
-  uint4 held[kBefore + kStrip];
-  int parent[kBefore + kStrip];
-#pragma unroll
-  for (int i = 0; i < kBefore + kStrip; ++i) {
-    const int row = min(max(first - kBefore + i, 0), p.rows - 1);
-    held[i] = mixed_at(p, row, at);
-    parent[i] = p.parent[row];
-  }
+  // The weights and the plan were there before the kernel that this one waits for began: a plan is
+  // copied before the pass's first kernel.
   Float8 tap[kTaps];
 #pragma unroll
   for (int t = 0; t < kTaps; ++t) {
@@ -140,19 +149,40 @@ __global__ void __launch_bounds__(kThreads) delta_inputs_strip(const Inputs p) {
     const float4 low = weight[0], high = weight[1];
     tap[t] = {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}};
   }
+  // Rows and parents of first - 3 ... first + kStrip - 1; those outside are clamped and not used.
+  int parent[kBefore + kStrip];
+#pragma unroll
+  for (int i = 0; i < kBefore + kStrip; ++i)
+    parent[i] = p.parent[min(max(first - kBefore + i, 0), p.rows - 1)];
+  grid_dependency_wait();
+  grid_dependency_launch();
+  if (!mine) return;
+  uint4 held[kBefore + kStrip];
+#pragma unroll
+  for (int i = 0; i < kBefore + kStrip; ++i)
+    held[i] = mixed_at(p, min(max(first - kBefore + i, 0), p.rows - 1), at);
+
+  const Destination to = destination(p, at);
+  Float8 past[kBefore] = {unpack8(held[2]), unpack8(held[1]), unpack8(held[0])};
 #pragma unroll
   for (int i = kBefore; i < kBefore + kStrip; ++i) {
     const int row = first - kBefore + i;
-    if (row >= p.rows) break;
+    if (row >= p.rows) return;
+    const Float8 now = unpack8(held[i]);
     const bool in_line = row >= kBefore && parent[i] == row - 1 && parent[i - 1] == row - 2 &&
                          parent[i - 2] == row - 3;
+    uint4 out;
     if (in_line) {
-      finish_row(p, row, at, mine, tap, held[i], held[i - 1], held[i - 2], held[i - 3]);
+      out = finish_row(tap, now, past, to.scale);
     } else {
-      uint4 past[kBefore];
-      predecessors(p, row, at, past);
-      finish_row(p, row, at, mine, tap, held[i], past[0], past[1], past[2]);
+      Float8 elsewhere[kBefore];
+      predecessors(p, row, at, elsewhere);
+      out = finish_row(tap, now, elsewhere, to.scale);
     }
+    *reinterpret_cast<uint4*>(to.data + row * to.stride) = out;
+    past[2] = past[1];
+    past[1] = past[0];
+    past[0] = now;
   }
 }
 
@@ -166,7 +196,7 @@ void launch_strips(const Inputs& p, cudaStream_t stream) {
 
 }  // namespace
 
-void delta_inputs(const DeltaInputsArgs& args, cudaStream_t stream) {
+void delta_inputs(const DeltaInputsArgs& args, const Prefetch& prefetch, cudaStream_t stream) {
   const DeltaShape& shape = args.shape;
   check(shape.key_dim == kDeltaDim && shape.value_dim == kDeltaDim,
         "delta_inputs on cuda: head dims ", shape.key_dim, " and ", shape.value_dim,
@@ -177,6 +207,7 @@ void delta_inputs(const DeltaInputsArgs& args, cudaStream_t stream) {
   check(args.tail.empty() || vectorizes(args.tail.data, args.tail.stride, args.tail.cols),
         "delta_inputs on cuda: the tail is not aligned to 16 bytes");
   Inputs p{};
+  p.prefetch = prefetch;
   p.mixed = static_cast<const std::uint16_t*>(args.mixed.data);
   p.mixed_stride = args.mixed.stride;
   p.tail = args.tail.empty() ? nullptr : static_cast<const std::uint16_t*>(args.tail.data);
@@ -206,7 +237,7 @@ void delta_inputs(const DeltaInputsArgs& args, cudaStream_t stream) {
   p.query_scale = 1.0f / std::sqrt(static_cast<float>(kDeltaDim));
   if (p.rows == 0) return;
   if (p.rows <= kFewRows)
-    launch_strips<4>(p, stream);
+    launch_strips<2>(p, stream);
   else
     launch_strips<8>(p, stream);
 }

@@ -18,6 +18,8 @@
 namespace openjev::cuda {
 namespace {
 
+constexpr bool kWarpgroupScan = true;
+
 void check_rows(const char* name, const View& view, std::int64_t cols) {
   check(view.dtype == DType::kBF16 && view.cols == cols, "delta_rule: ", name, " is ",
         name_of(view.dtype), " with ", view.cols, " columns, expected BF16 with ", cols);
@@ -55,12 +57,17 @@ std::size_t delta_scratch_bytes(const DeltaShape& shape, const PlanView& plan) {
 void delta_rule(const DeltaRuleArgs& args, const PlanView& plan, cudaStream_t stream) {
   check_args(args, plan);
   delta_chunks(args, plan, stream);
-  delta_scan(args, plan, stream);
+  if constexpr (kWarpgroupScan) {
+    delta_scan_sm90(args, plan, stream);
+  } else {
+    delta_scan(args, plan, stream);
+  }
 }
 
 void prepare_delta_rule() {
   prepare_delta_chunks();
   prepare_delta_scan();
+  prepare_delta_scan_sm90();
 }
 
 }  // namespace openjev::cuda

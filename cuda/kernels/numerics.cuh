@@ -42,10 +42,11 @@ __device__ __forceinline__ uint4 pack8(const Float8& x) {
           pack_bf16(x.v[6], x.v[7])};
 }
 
+// Over kLanes neighbours; `mask` names the lanes that are here, whole groups of kLanes.
 template <int kLanes = kWarp>
-__device__ __forceinline__ float lanes_sum(float x) {
+__device__ __forceinline__ float lanes_sum(float x, unsigned mask = ~0u) {
 #pragma unroll
-  for (int offset = kLanes / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(~0u, x, offset);
+  for (int offset = kLanes / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(mask, x, offset);
   return x;
 }
 

@@ -1,60 +1,89 @@
-// RMSNorm, alone or after a residual addition:
-//   h = R(residual + update)  (stored back)      out = R(h * rsqrt(mean(h^2) + eps) * (1 + w))
+// RMSNorm, alone or after a residual addition, of an update or of the float32 parts of a product
+// whose K was split:
+//   h = R(residual + update)  or  R(residual + (part_0 + part_1 + ...))      (stored back)
+//   out = R(h * rsqrt(mean(h^2) + eps) * (1 + w))
 //
 // A block does one row: a thread holds up to kVectors x 8 columns in registers from load to store,
 // so that a row is read once and written once, 4 (alone: 2) * rows * cols * 2 bytes, with all its
-// loads in flight at once. A block of 5120 columns has 160 threads of at most 48 registers, so that
-// 1056 rows are under way at a time. The weights stay in L1. Which columns a thread sums depends on
-// the width alone. Columns that are no multiple of 8 take a plain three-pass kernel.
+// loads in flight at once. A block of 5120 columns has 320 threads, and several rows are under way
+// on an SM. The weights stay in L1. Which columns a thread sums depends on the width alone. Columns
+// that are no multiple of 8 take a plain three-pass kernel.
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/numerics.cuh"
 #include "cuda/launch.h"
+#include "cuda/ptx/prefetch.cuh"
 
 namespace openjev::cuda {
 namespace {
 
-constexpr int kVectors = 4;
-constexpr int kMostThreads = 256;
-constexpr int kBlocksPerSm = 4;  // of the largest block; bounds the registers
+constexpr int kVectors = 2;
+constexpr int kMostThreads = 512;
+constexpr int kBlocksPerSm = 2;  // of the largest block; bounds the registers
+
+enum class Addend { kNone, kUpdate, kParts };
 
 struct NormRows {
   const std::uint16_t* x;
   std::int64_t x_stride;
   std::uint16_t* residual;  // null: x is normalized as it is
   std::int64_t residual_stride;
+  const float* parts;  // instead of x: [count][rows, cols], contiguous
+  std::int32_t count;
   const float* weight;
   std::uint16_t* out;
   std::int64_t out_stride;
   std::int32_t rows, cols;
   float eps;
+  Prefetch prefetch;
 };
 
-template <bool kAdd>
+// Columns [8 vector, + 8) of the sum of a row's parts, added in their order.
+__device__ __forceinline__ Float8 sum_of_parts(const NormRows& p, std::int64_t row, int vector) {
+  Float8 sum{};
+  const std::int64_t part = std::int64_t{p.rows} * p.cols;
+  const float* from = p.parts + row * p.cols + vector * kVector;
+  for (int i = 0; i < p.count; ++i, from += part) {
+    const float4 low = reinterpret_cast<const float4*>(from)[0];
+    const float4 high = reinterpret_cast<const float4*>(from)[1];
+    const float x[kVector] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+    for (int j = 0; j < kVector; ++j) sum.v[j] += x[j];
+  }
+  return sum;
+}
+
+template <Addend kAddend>
 __global__ void __launch_bounds__(kMostThreads, kBlocksPerSm) norm_row(const NormRows p) {
+  prefetch_share(p.prefetch);
   grid_dependency_wait();
   grid_dependency_launch();
   const auto row = static_cast<std::int64_t>(blockIdx.x);
   const int vectors = p.cols / kVector;
   const auto* x = reinterpret_cast<const uint4*>(p.x + row * p.x_stride);
   auto* residual = reinterpret_cast<uint4*>(p.residual + row * p.residual_stride);
-  uint4 held[kVectors], add[kVectors];
+  uint4 held[kVectors];
+  Float8 add[kVectors];
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     const int vector = i * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
-    held[i] = add[i] = uint4{};
+    held[i] = uint4{};
+    add[i] = Float8{};
     if (vector >= vectors) continue;
-    held[i] = x[vector];
-    if (kAdd) add[i] = residual[vector];
+    if (kAddend == Addend::kNone) {
+      held[i] = x[vector];
+    } else {
+      held[i] = residual[vector];
+      add[i] = kAddend == Addend::kParts ? sum_of_parts(p, row, vector) : unpack8(x[vector]);
+    }
   }
   float squares = 0.0f;
 #pragma unroll
   for (int i = 0; i < kVectors; ++i) {
     const int vector = i * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
     Float8 h = unpack8(held[i]);
-    if (kAdd) {
-      const Float8 other = unpack8(add[i]);
+    if (kAddend != Addend::kNone) {
 #pragma unroll
-      for (int j = 0; j < kVector; ++j) h.v[j] += other.v[j];
+      for (int j = 0; j < kVector; ++j) h.v[j] += add[i].v[j];
       held[i] = pack8(h);
       if (vector < vectors) residual[vector] = held[i];
       h = unpack8(held[i]);
@@ -87,6 +116,7 @@ __device__ __forceinline__ std::uint16_t narrow_one(float x) {
 }
 
 __global__ void norm_rows_scalar(const NormRows p) {
+  prefetch_share(p.prefetch);
   grid_dependency_wait();
   grid_dependency_launch();
   const auto row = static_cast<std::int64_t>(blockIdx.x);
@@ -94,8 +124,12 @@ __global__ void norm_rows_scalar(const NormRows p) {
   const std::uint16_t* x = p.x + row * p.x_stride;
   if (p.residual != nullptr) {
     std::uint16_t* residual = p.residual + row * p.residual_stride;
-    for (int c = first; c < p.cols; c += step)
-      residual[c] = narrow_one(widen_one(residual[c]) + widen_one(x[c]));
+    const std::int64_t part = std::int64_t{p.rows} * p.cols;
+    for (int c = first; c < p.cols; c += step) {
+      float add = p.parts == nullptr ? widen_one(x[c]) : 0.0f;
+      for (int i = 0; i < p.count; ++i) add += p.parts[i * part + row * p.cols + c];
+      residual[c] = narrow_one(widen_one(residual[c]) + add);
+    }
     x = residual;  // each thread reads back the columns it wrote
   }
   float squares = 0.0f;
@@ -110,10 +144,10 @@ __global__ void norm_rows_scalar(const NormRows p) {
 
 void run(const char* name, const NormRows& p, cudaStream_t stream) {
   if (p.rows == 0 || p.cols == 0) return;
-  const bool wide = vectorizes(p.x, p.x_stride, p.cols) &&
-                    vectorizes(p.out, p.out_stride, p.cols) &&
-                    vectorizes(p.residual, p.residual_stride, p.cols) &&
-                    vectorizes(p.weight, 0, p.cols) && p.cols <= kMostThreads * kVectors * kVector;
+  const bool wide =
+      vectorizes(p.x, p.x_stride, p.cols) && vectorizes(p.out, p.out_stride, p.cols) &&
+      vectorizes(p.residual, p.residual_stride, p.cols) && vectorizes(p.weight, 0, p.cols) &&
+      vectorizes(p.parts, 0, p.cols) && p.cols <= kMostThreads * kVectors * kVector;
   const dim3 grid(static_cast<unsigned>(p.rows));
   if (!wide) {
     launch(name, norm_rows_scalar, grid, dim3(256), 0, stream, p);
@@ -121,12 +155,15 @@ void run(const char* name, const NormRows& p, cudaStream_t stream) {
   }
   const int per_thread = kVectors * kVector;
   const int threads = ((p.cols + per_thread - 1) / per_thread + kWarp - 1) / kWarp * kWarp;
-  launch(name, p.residual == nullptr ? norm_row<false> : norm_row<true>, grid,
-         dim3(static_cast<unsigned>(threads)), 0, stream, p);
+  const auto kernel = p.parts != nullptr      ? norm_row<Addend::kParts>
+                      : p.residual != nullptr ? norm_row<Addend::kUpdate>
+                                              : norm_row<Addend::kNone>;
+  launch(name, kernel, grid, dim3(static_cast<unsigned>(threads)), 0, stream, p);
 }
 
-NormRows rows_of(View x, View weight, float eps, View out) {
+NormRows rows_of(View x, View weight, float eps, View out, const Prefetch& prefetch) {
   NormRows p{};
+  p.prefetch = prefetch;
   p.x = static_cast<const std::uint16_t*>(x.data);
   p.x_stride = x.stride;
   p.weight = static_cast<const float*>(weight.data);
@@ -140,16 +177,31 @@ NormRows rows_of(View x, View weight, float eps, View out) {
 
 }  // namespace
 
-void rms_norm(View x, View weight, float eps, View out, cudaStream_t stream) {
-  run("rms_norm", rows_of(x, weight, eps, out), stream);
+void rms_norm(View x, View weight, float eps, View out, const Prefetch& prefetch,
+              cudaStream_t stream) {
+  run("rms_norm", rows_of(x, weight, eps, out, prefetch), stream);
 }
 
 void add_rms_norm(View residual, View update, View weight, float eps, View out,
-                  cudaStream_t stream) {
-  NormRows p = rows_of(update, weight, eps, out);
+                  const Prefetch& prefetch, cudaStream_t stream) {
+  NormRows p = rows_of(update, weight, eps, out, prefetch);
   p.residual = static_cast<std::uint16_t*>(residual.data);
   p.residual_stride = residual.stride;
   run("add_rms_norm", p, stream);
+}
+
+void add_parts_rms_norm(View residual, View parts, int count, View weight, float eps, View out,
+                        const Prefetch& prefetch, cudaStream_t stream) {
+  check(parts.stride == parts.cols && parts.cols == residual.cols &&
+            parts.rows == count * residual.rows,
+        "add_parts_rms_norm: ", parts.rows, " x ", parts.cols, " are not ", count,
+        " contiguous parts of ", residual.rows, " x ", residual.cols);
+  NormRows p = rows_of(residual, weight, eps, out, prefetch);
+  p.residual = static_cast<std::uint16_t*>(residual.data);
+  p.residual_stride = residual.stride;
+  p.parts = static_cast<const float*>(parts.data);
+  p.count = count;
+  run("add_parts_rms_norm", p, stream);
 }
 
 }  // namespace openjev::cuda

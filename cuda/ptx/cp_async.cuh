@@ -21,6 +21,11 @@ __device__ __forceinline__ void cp_async_16(std::uint32_t to, const void* from) 
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
+// Starts bringing `bytes` from a 16-byte aligned address into L2, a multiple of 16.
+__device__ __forceinline__ void prefetch_l2(const void* from, std::uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+}
+
 // Closes the group of this thread's copies so far.
 __device__ __forceinline__ void cp_async_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");

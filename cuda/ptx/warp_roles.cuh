@@ -31,6 +31,11 @@ __device__ __forceinline__ void named_barrier(int name, int threads) {
   asm volatile("barrier.sync %0, %1;" ::"r"(name), "r"(threads) : "memory");
 }
 
+// Counts this thread in without waiting.
+__device__ __forceinline__ void named_barrier_arrive(int name, int threads) {
+  asm volatile("barrier.arrive %0, %1;" ::"r"(name), "r"(threads) : "memory");
+}
+
 // Makes this thread's writes to shared memory visible to warpgroup products, once a barrier
 // follows.
 __device__ __forceinline__ void publish_shared_writes() {

@@ -98,6 +98,50 @@ __device__ __forceinline__ void multiply_64x256x16(float (&c)[128], const std::u
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
+// c [64, 64] = A B^T, plus c with `accumulate`; A [64, 16] in registers as in mma.m16n8k16 (a warp
+// has its 16 rows), B [64, 16] in shared memory, k-major.
+__device__ __forceinline__ void multiply_64x64x16(float (&c)[32], const std::uint32_t (&a)[4],
+                                                  std::uint64_t b, bool accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+      "}, {%32, %33, %34, %35}, %36, p, 1, 1, 0;\n}"
+      : OPENJEV_ACCUMULATORS_8(c, 0), OPENJEV_ACCUMULATORS_8(c, 8), OPENJEV_ACCUMULATORS_8(c, 16),
+        OPENJEV_ACCUMULATORS_8(c, 24)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate ? 1 : 0));
+}
+
+// The same with c - A B^T.
+__device__ __forceinline__ void subtract_64x64x16(float (&c)[32], const std::uint32_t (&a)[4],
+                                                  std::uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+      "}, {%32, %33, %34, %35}, %36, 1, -1, 1, 0;"
+      : OPENJEV_ACCUMULATORS_8(c, 0), OPENJEV_ACCUMULATORS_8(c, 8), OPENJEV_ACCUMULATORS_8(c, 16),
+        OPENJEV_ACCUMULATORS_8(c, 24)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+// c [64, 128] += A B; A [64, 16] in registers, B [16, 128] in shared memory as column-major panels.
+__device__ __forceinline__ void multiply_64x128x16(float (&c)[64], const std::uint32_t (&a)[4],
+                                                   std::uint64_t b) {
+  asm volatile(
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
+      "}, {%64, %65, %66, %67}, %68, 1, 1, 1, 1;"
+      : OPENJEV_ACCUMULATORS_8(c, 0), OPENJEV_ACCUMULATORS_8(c, 8), OPENJEV_ACCUMULATORS_8(c, 16),
+        OPENJEV_ACCUMULATORS_8(c, 24), OPENJEV_ACCUMULATORS_8(c, 32), OPENJEV_ACCUMULATORS_8(c, 40),
+        OPENJEV_ACCUMULATORS_8(c, 48), OPENJEV_ACCUMULATORS_8(c, 56)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
 #undef OPENJEV_ACCUMULATORS_8
 
 }  // namespace openjev::cuda::ptx

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 from openjev import settings as settings_module
+from openjev.cli_bench import run_bench
 from openjev.cli_decide import MODEL_SETTINGS, run_decide, run_score
 from openjev.cli_info import run_info
 from openjev.cli_input import InputError, UsageError
@@ -117,6 +118,9 @@ def _parser() -> argparse.ArgumentParser:
         "  openjev doctor",
         (),
     )
+    # Its own help and options are the binary's.
+    bench = add("bench", run_bench, "measure speed with openjev-bench", "  openjev bench forward --help", ())
+    bench.add_argument("arguments", nargs=argparse.REMAINDER, help="what openjev-bench is called with")
     return parser
 
 

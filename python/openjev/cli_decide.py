@@ -61,6 +61,8 @@ def load_model(settings: Settings) -> DecisionModel:
             share_prefixes=settings.share_prefixes,
             progress=progress,
         )
+    if memory := model.memory_text():
+        print(f"openjev: device memory: {memory}", file=sys.stderr)
     if model.info.demo:
         print("openjev: the demo checkpoint has random weights: its answers are arbitrary", file=sys.stderr)
     return model

@@ -52,6 +52,9 @@ QuestionLike: TypeAlias = Question | Mapping[str, Any]
 RequestLike: TypeAlias = DecisionRequest | Mapping[str, Any]
 
 
+_GIB = 2**30
+
+
 @dataclass(frozen=True)
 class Prepared:
     """A request ready for the engine.
@@ -284,6 +287,18 @@ class DecisionModel:
     def memory(self) -> Mapping[str, int]:
         """Device bytes, free and total, and the plan made before loading; zeros on the CPU."""
         return self._engine.memory()
+
+    def memory_text(self) -> str:
+        """One line for people: the memory plan of the device and what is free now; empty on the CPU."""
+        memory = self.memory()
+        if not memory["total"]:
+            return ""
+        planned = ", ".join(
+            f"{what} {memory['planned_' + name] / _GIB:.2f}"
+            for name, what in (("weights", "weights"), ("workspace", "workspace"), ("graphs", "graphs"))
+        )
+        free, before, total = (memory[name] / _GIB for name in ("free", "free_before", "total"))
+        return f"{planned} GiB planned; {before:.2f} of {total:.2f} GiB were free, {free:.2f} are now"
 
     def stats(self) -> Mapping[str, Any]:
         """The engine's counters: calls, sequences, tokens, rows, seconds."""

@@ -122,6 +122,8 @@ class ModelHost:
         self.model, self.scheduler, self.phase = model, scheduler, "ready"
         self.settled.set()
         info = model.info
+        if memory := model.memory_text():
+            _LOG.info("device memory: %s", memory)
         _LOG.info("ready: %s on %s", info.name, info.device)
         if info.demo:
             _LOG.warning("%s has random weights, for trying things out: its answers are arbitrary", info.name)

@@ -71,6 +71,7 @@ class CudaBackend final : public Backend {
   std::string describe() const override { return device_.describe(); }
   int threads() const override { return 1; }
   DType activation_dtype() const override { return DType::kBF16; }
+  DType delta_dtype() const override { return DType::kF16; }
 
   std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
     return std::make_unique<DeviceBuffer>(bytes);
@@ -142,6 +143,10 @@ class CudaBackend final : public Backend {
         plan_.upload(host, pad && graph_mode_ == GraphMode::kBucketed, stream_.get());
     if (plan_.moves() != moves) graphs_.clear();
     return out;
+  }
+  bool worth_recording(const PlanView& plan) const override {
+    return graph_mode_ == GraphMode::kExact ||
+           (graph_mode_ == GraphMode::kBucketed && plan.rows <= kMostBucketRows);
   }
   void run(const PlanView& plan, const std::function<void()>& launches) override {
     graphs_.run(plan, launches);

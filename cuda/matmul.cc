@@ -159,16 +159,24 @@ bool Matmul::Impl::choose_measured(const Shape& shape, const Product& bucket, Re
   return true;
 }
 
+// What the library proposes for a bucket's rows it may refuse for a single one, at odd sizes.
 void Matmul::Impl::choose_heuristic(const Product& bucket, Ready& ready) {
+  Product single = bucket;
+  single.rows = 1;
+  const auto refused = [&](const cublasLtMatmulAlgo_t& algorithm) {
+    return !library.usable(single, algorithm);
+  };
   std::vector<cublasLtMatmulAlgo_t> found;
   if (options.invariant) {
     found = library.sequential(bucket, kHeuristics);
+    std::erase_if(found, refused);
     if (found.empty())
       warn("no algorithm that goes through K in one sequence for " + bucket.text() +
            ": its bits may depend on the rows");
   }
   if (found.empty())
     found = library.heuristics(bucket, CUBLASLT_REDUCTION_SCHEME_MASK, kHeuristics);
+  std::erase_if(found, refused);
   if (found.empty()) fail(ErrorKind::kInternal, "cublasLt: no algorithm for ", bucket.text());
   ready.algorithm = found.front();
 }

@@ -8,13 +8,6 @@
 namespace openjev::cuda {
 namespace {
 
-// A product of few rows waits for its weights, while the kernels before it leave the memory idle
-// for some microseconds: each asks L2 for about as much of the next weight as can arrive meanwhile.
-constexpr std::int64_t kPrefetchRows = 256;
-constexpr std::int64_t kNormBytes = 10 << 20;
-constexpr std::int64_t kSiluBytes = 20 << 20;
-constexpr std::int64_t kMixerBytes = 40 << 20;
-
 const DeviceMatrix& on_device(const Matrix& matrix) {
   return static_cast<const DeviceMatrix&>(matrix);
 }
@@ -28,26 +21,14 @@ View rows_from(View view, std::int64_t first, std::int64_t count) {
 
 }  // namespace
 
-void CudaOps::expect(const Matrix& weight) { expected_ = on_device(weight).view(); }
-
-Prefetch CudaOps::prefetch(std::int64_t rows, std::int64_t bytes) const {
-  if (rows > kPrefetchRows || expected_.empty()) return {};
-  const std::int64_t row_bytes = expected_.cols * 2;
-  if (row_bytes % 16 != 0 || reinterpret_cast<std::uintptr_t>(expected_.data) % 16 != 0) return {};
-  const std::int64_t each = std::min(row_bytes, bytes / expected_.rows / 16 * 16);
-  if (each == 0) return {};
-  return {expected_.data, row_bytes, static_cast<std::uint32_t>(expected_.rows),
-          static_cast<std::uint32_t>(each)};
-}
-
 void CudaOps::embed(const Matrix& table, std::span<const std::int32_t> token, View out) {
   cuda::embed(on_device(table).view(), token, out, stream_);
 }
 void CudaOps::rms_norm(View x, View weight, float eps, View out) {
-  cuda::rms_norm(x, weight, eps, out, {}, stream_);
+  cuda::rms_norm(x, weight, eps, out, stream_);
 }
 void CudaOps::add_rms_norm(View residual, View update, View weight, float eps, View out) {
-  cuda::add_rms_norm(residual, update, weight, eps, out, {}, stream_);
+  cuda::add_rms_norm(residual, update, weight, eps, out, stream_);
 }
 void CudaOps::matmul(View x, const Matrix& weight, std::int64_t first, View out) {
   matmul_.run(x, on_device(weight).rows_from(first, out.cols), out, false);
@@ -60,20 +41,18 @@ void CudaOps::matmul_add_rms_norm(View x, const Matrix& weight, View residual, V
   const int parts = matmul_.parts(w);
   if (parts == 1) {
     matmul_.run(x, w, residual, true);
-    cuda::rms_norm(residual, norm_weight, eps, out, prefetch(x.rows, kNormBytes), stream_);
+    cuda::rms_norm(residual, norm_weight, eps, out, stream_);
     return;
   }
   const std::int64_t slab = matmul_.slab_rows(w);
   for (std::int64_t first = 0; first < x.rows; first += slab) {
     const std::int64_t count = std::min(slab, x.rows - first);
-    cuda::add_parts_rms_norm(
-        rows_from(residual, first, count), matmul_.run_parts(rows_from(x, first, count), w), parts,
-        norm_weight, eps, rows_from(out, first, count), prefetch(x.rows, kNormBytes), stream_);
+    cuda::add_parts_rms_norm(rows_from(residual, first, count),
+                             matmul_.run_parts(rows_from(x, first, count), w), parts, norm_weight,
+                             eps, rows_from(out, first, count), stream_);
   }
 }
-void CudaOps::delta_inputs(const DeltaInputsArgs& args) {
-  cuda::delta_inputs(args, prefetch(args.mixed.rows, kMixerBytes), stream_);
-}
+void CudaOps::delta_inputs(const DeltaInputsArgs& args) { cuda::delta_inputs(args, stream_); }
 std::size_t CudaOps::delta_scratch_bytes(const DeltaShape& shape, const PlanView& plan) const {
   return cuda::delta_scratch_bytes(shape, plan);
 }
@@ -84,14 +63,12 @@ void CudaOps::gated_rms_norm(View x, View z, View weight, float eps, View out) {
   cuda::gated_rms_norm(x, z, weight, eps, out, stream_);
 }
 void CudaOps::norm_rope(std::span<const NormRopeJob> jobs, const RopeShape& shape) {
-  cuda::norm_rope(jobs, shape, prefetch(jobs.front().in.rows, kMixerBytes), stream_);
+  cuda::norm_rope(jobs, shape, stream_);
 }
 void CudaOps::attention(const AttentionArgs& args, const PlanView& plan) {
   cuda::attention(args, plan, stream_);
 }
-void CudaOps::silu_mul(View gate_up, View out) {
-  cuda::silu_mul(gate_up, out, prefetch(out.rows, kSiluBytes), stream_);
-}
+void CudaOps::silu_mul(View gate_up, View out) { cuda::silu_mul(gate_up, out, stream_); }
 void CudaOps::gather_rows(View x, std::span<const std::int32_t> rows, View out) {
   cuda::gather_rows(x, rows, out, stream_);
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "backend/ops.h"
-#include "cuda/kernels/kernels.h"
 #include "cuda/matmul.h"
 
 namespace openjev::cuda {
@@ -11,7 +10,6 @@ class CudaOps final : public Ops {
  public:
   CudaOps(Matmul& matmul, cudaStream_t stream) : matmul_(matmul), stream_(stream) {}
 
-  void expect(const Matrix& weight) override;
   void embed(const Matrix& table, std::span<const std::int32_t> token, View out) override;
   void rms_norm(View x, View weight, float eps, View out) override;
   void add_rms_norm(View residual, View update, View weight, float eps, View out) override;
@@ -29,10 +27,6 @@ class CudaOps final : public Ops {
   void readout(View hidden, View weight, View bias, View out) override;
 
  private:
-  // What a kernel over `rows` rows should prefetch: at most `bytes` of the expected weight.
-  Prefetch prefetch(std::int64_t rows, std::int64_t bytes) const;
-
-  View expected_;  // weight of the next product
   Matmul& matmul_;
   cudaStream_t stream_;
 };

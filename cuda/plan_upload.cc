@@ -116,8 +116,8 @@ PlanView write(Writer& writer, const PlanView& plan, const Counts& c,
 }  // namespace
 
 std::int32_t bucket_rows(std::int32_t rows) {
-  constexpr std::int32_t kFine = 16, kFineRows = 256, kCoarse = 32;
-  return round_up(rows, rows <= kFineRows ? kFine : kCoarse);
+  constexpr std::int32_t kStep = 16;
+  return round_up(rows, kStep);
 }
 
 void PlanUpload::reserve(std::size_t bytes) {

@@ -11,9 +11,9 @@ namespace openjev::cuda {
 
 // The largest plan that is rounded up. Beyond it a pass lasts so long that launching it kernel by
 // kernel costs nothing, while rows that nobody reads do.
-inline constexpr std::int32_t kMostBucketRows = 1024;
+inline constexpr std::int32_t kMostBucketRows = 256;
 
-// Rows rounded up: to 16 up to 256, to 32 up to kMostBucketRows.
+// Rows rounded up to a multiple of 16: the rows of the smallest tiles of a matrix product.
 std::int32_t bucket_rows(std::int32_t rows);
 
 class PlanUpload {

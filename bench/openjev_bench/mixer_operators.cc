@@ -21,9 +21,10 @@ DeltaViews lay_out_delta(const OperatorContext& c, Arena& arena) {
   const std::int64_t rows = c.plan.rows;
   DeltaViews v;
   v.projection = arena.matrix(act, rows, d.conv_channels() + d.values() + 2 * d.value_heads);
-  v.q = arena.matrix(act, rows, d.keys());
-  v.k = arena.matrix(act, rows, d.keys());
-  v.v = arena.matrix(act, rows, d.values());
+  const DType narrow = c.backend.delta_dtype();
+  v.q = arena.matrix(narrow, rows, d.keys());
+  v.k = arena.matrix(narrow, rows, d.keys());
+  v.v = arena.matrix(narrow, rows, d.values());
   v.beta = arena.matrix(DType::kF32, rows, d.value_heads);
   v.log_decay = arena.matrix(DType::kF32, rows, d.value_heads);
   v.out = arena.matrix(act, rows, d.values());

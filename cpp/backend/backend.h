@@ -65,6 +65,8 @@ class Backend {
   virtual std::string describe() const = 0;  // one line for people: instruction set, threads
   virtual int threads() const = 0;           // host threads that compute
   virtual DType activation_dtype() const = 0;
+  // Of the delta rule's queries, keys and values; as wide as activations.
+  virtual DType delta_dtype() const { return activation_dtype(); }
 
   virtual std::unique_ptr<Buffer> allocate(std::size_t bytes) = 0;
   virtual void copy_in(View destination,
@@ -101,6 +103,12 @@ class Backend {
   // With `pad`, counts may be rounded up to a bucket: rows beyond the plan's are roots that nobody
   // reads, segments and tiles beyond its are empty, leaves beyond its repeat row 0.
   virtual PlanView upload(const PlanView& host, bool pad) = 0;
+
+  // Whether a pass over `plan` gains by being recorded: a long one keeps the device busy anyway.
+  virtual bool worth_recording(const PlanView& plan) const {
+    static_cast<void>(plan);
+    return false;
+  }
 
   // Runs `launches`, which queues one pass that depends on nothing but the counts of `plan` (as
   // uploaded) and on buffers that stay where they are: a backend may replay a recording of it.

@@ -51,6 +51,7 @@ struct DeltaInputsArgs {
   View conv;  // [4, conv_channels] float32; tap 3 multiplies the current token
   View a_log, dt_bias;  // [1, Hv] float32
   std::span<const std::int32_t> parent_row;
+  // Of Backend::delta_dtype.
   View q, k;       // out [R, Hk * dk], l2-normalized per head, q scaled by dk^-1/2
   View v;          // out [R, Hv * dv]
   View beta;       // out [R, Hv] float32, sigmoid(beta_logit)
@@ -106,9 +107,6 @@ class Ops {
 
   // residual += update; out = rms_norm(residual)
   virtual void add_rms_norm(View residual, View update, View weight, float eps, View out) = 0;
-
-  // A hint: the next product reads `weight`. Changes no result.
-  virtual void expect(const Matrix& weight) { static_cast<void>(weight); }
 
   // out = x W'^T, W' = rows [first, first + out.cols) of `weight`. `first` is a multiple of 32.
   virtual void matmul(View x, const Matrix& weight, std::int64_t first, View out) = 0;

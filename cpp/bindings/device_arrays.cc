@@ -51,6 +51,8 @@ Whole whole_of(const py::array& array, const View& view) {
 void to_device_dtype(const float* from, std::int64_t count, DType dtype, char* to) {
   if (dtype == DType::kBF16) {
     std::transform(from, from + count, reinterpret_cast<std::uint16_t*>(to), f32_to_bf16);
+  } else if (dtype == DType::kF16) {
+    std::transform(from, from + count, reinterpret_cast<std::uint16_t*>(to), f32_to_f16);
   } else if (count > 0) {
     std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(float));
   }
@@ -60,6 +62,9 @@ void from_device_dtype(const char* from, std::int64_t count, DType dtype, float*
   if (dtype == DType::kBF16) {
     const auto* bits = reinterpret_cast<const std::uint16_t*>(from);
     std::transform(bits, bits + count, to, bf16_to_f32);
+  } else if (dtype == DType::kF16) {
+    const auto* bits = reinterpret_cast<const std::uint16_t*>(from);
+    std::transform(bits, bits + count, to, f16_to_f32);
   } else if (count > 0) {
     std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(float));
   }
@@ -141,6 +146,12 @@ View DeviceArrays::floats(const py::array& array, std::int64_t rows) {
 }
 View DeviceArrays::floats(const std::optional<py::array>& array) {
   return array ? floats(*array) : View{};
+}
+View DeviceArrays::delta(const py::array& array, std::int64_t rows) {
+  return add(array, rows, backend_.delta_dtype(), false);
+}
+View DeviceArrays::delta_out(const py::array& array) {
+  return add(array, 0, backend_.delta_dtype(), true);
 }
 View DeviceArrays::activations_out(const py::array& array, std::int64_t rows) {
   return add(array, rows, backend_.activation_dtype(), true);

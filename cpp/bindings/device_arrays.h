@@ -38,10 +38,13 @@ class DeviceArrays {
   View activations(const std::optional<pybind11::array>& array);
   View floats(const pybind11::array& array, std::int64_t rows = 0);
   View floats(const std::optional<pybind11::array>& array);
+  // Queries, keys and values of the delta rule: Backend::delta_dtype.
+  View delta(const pybind11::array& array, std::int64_t rows = 0);
   std::span<const std::int32_t> ints(const Ints& array);
 
   // The same for what is written, or read and written.
   View activations_out(const pybind11::array& array, std::int64_t rows = 0);
+  View delta_out(const pybind11::array& array);
   View floats_out(const pybind11::array& array, std::int64_t rows = 0);
 
   // Memory for intermediate values, every element of it NaN.

@@ -95,9 +95,9 @@ class OpsOnArrays {
                           .a_log = on.floats(a_log),
                           .dt_bias = on.floats(dt_bias),
                           .parent_row = on.ints(parent_row),
-                          .q = on.activations_out(q),
-                          .k = on.activations_out(k),
-                          .v = on.activations_out(v),
+                          .q = on.delta_out(q),
+                          .k = on.delta_out(k),
+                          .v = on.delta_out(v),
                           .beta = on.floats_out(beta),
                           .log_decay = on.floats_out(log_decay)});
     });
@@ -110,9 +110,9 @@ class OpsOnArrays {
     const PlanView plan = backend_->upload(host.view(), pad);
     run([&](DeviceArrays& on) {
       ops().delta_rule({.shape = shape_of(shape),
-                        .q = on.activations(q, plan.rows),
-                        .k = on.activations(k, plan.rows),
-                        .v = on.activations(v, plan.rows),
+                        .q = on.delta(q, plan.rows),
+                        .k = on.delta(k, plan.rows),
+                        .v = on.delta(v, plan.rows),
                         .beta = on.floats(beta, plan.rows),
                         .log_decay = on.floats(log_decay, plan.rows),
                         .start = on.floats(start),

@@ -139,10 +139,10 @@ struct Engine::Impl {
   std::vector<float> score(const BatchPlan& plan, const Prefix* prefix) {
     const PlanView device = backend->upload(plan.view(), true);
     const Results results = make_room(device);
-    if (prefix == nullptr)
+    if (prefix == nullptr && backend->worth_recording(device))
       backend->run(device, [&] { score_pass(device, {}); });
     else
-      score_pass(device, prefix->views());
+      score_pass(device, prefix == nullptr ? PrefixViews{} : prefix->views());
     const std::int64_t leaves = plan.view().leaves;
     std::vector<float> out(static_cast<std::size_t>(leaves * manifest.outputs));
     backend->copy_out(out.data(), results.logits.first_rows(leaves));

@@ -96,6 +96,14 @@ View rows_from(View view, std::int64_t first, std::int64_t count) {
   return view;
 }
 
+// The same memory, holding elements of another type of the same width.
+View as(View view, DType dtype) {
+  check(size_of(view.dtype) == size_of(dtype), "a view of ", name_of(view.dtype), " as ",
+        name_of(dtype));
+  view.dtype = dtype;
+  return view;
+}
+
 LayerPrefix prefix_of(const PrefixViews& prefix, std::size_t layer) {
   return prefix.empty() ? LayerPrefix{} : prefix[layer];
 }
@@ -115,9 +123,10 @@ void Decoder::mix_linear(const Pass& pass, std::size_t layer) const {
   const View mixed = projection.columns(0, d.conv_channels());
   const View z = projection.columns(d.conv_channels(), d.values());
   const std::int64_t rows = pass.plan.rows;
-  const View q = b.q.first_rows(rows).columns(0, d.keys()), k = b.k.columns(0, d.keys()),
+  const DType narrow = backend_.delta_dtype();
+  const View q = as(b.q.first_rows(rows).columns(0, d.keys()), narrow),
+             k = as(b.k.columns(0, d.keys()), narrow), v = as(b.values, narrow),
              out = b.mixed.first_rows(rows).columns(0, d.values());
-  ops.expect(*w.out_proj);
   ops.delta_inputs({.shape = d,
                     .mixed = mixed,
                     .beta_logit = projection.columns(d.conv_channels() + d.values(), d.value_heads),
@@ -130,13 +139,13 @@ void Decoder::mix_linear(const Pass& pass, std::size_t layer) const {
                     .parent_row = pass.plan.parent_row,
                     .q = q,
                     .k = k,
-                    .v = b.values,
+                    .v = v,
                     .beta = b.beta,
                     .log_decay = b.log_decay});
   ops.delta_rule({.shape = d,
                   .q = q,
                   .k = k,
-                  .v = b.values,
+                  .v = v,
                   .beta = b.beta,
                   .log_decay = b.log_decay,
                   .start = prefix.state,
@@ -149,7 +158,6 @@ void Decoder::mix_linear(const Pass& pass, std::size_t layer) const {
     backend_.copy(rows_from(mixed, mixed.rows - 3, 3), (*pass.keep)[layer].tail);
   }
   ops.gated_rms_norm(out, z, w.norm.view(), config_.rms_norm_eps, b.values);
-  ops.expect(*weights_.layers[layer].gate_up);
   ops.matmul_add_rms_norm(b.values, *w.out_proj, b.residual, b.update,
                           weights_.layers[layer].post_norm.view(), config_.rms_norm_eps, b.normed);
   if (pass.last) {
@@ -183,7 +191,6 @@ void Decoder::attend(const Pass& pass, std::size_t layer, View queries, View key
                                .weight = w.k_norm.view(),
                                .position = pass.plan.position,
                                .out = k}};
-  ops.expect(*w.o_proj);
   ops.norm_rope(jobs, {.head_dim = config_.head_dim,
                        .rotary_dim = config_.rotary_dim,
                        .theta = config_.rope_theta,
@@ -205,7 +212,6 @@ void Decoder::attend(const Pass& pass, std::size_t layer, View queries, View key
                  .tiles = tiles,
                  .out = out},
                 pass.plan);
-  ops.expect(*weights_.layers[layer].gate_up);
   ops.matmul_add_rms_norm(out, *w.o_proj, stream.residual, stream.update,
                           weights_.layers[layer].post_norm.view(), config_.rms_norm_eps,
                           stream.normed);
@@ -245,12 +251,7 @@ void Decoder::mlp(const Pass& pass, std::size_t layer, const Stream& stream, Vie
   const View gate_up = b.gate_up.first_rows(rows), activation = b.activation.first_rows(rows);
   Ops& ops = backend_.ops();
   ops.matmul(stream.normed, *weights_.layers[layer].gate_up, 0, gate_up);
-  ops.expect(*weights_.layers[layer].down);
   ops.silu_mul(gate_up, activation);
-  if (layer + 1 < weights_.layers.size()) {
-    const LayerWeights& next = weights_.layers[layer + 1];
-    ops.expect(next.kind == LayerKind::kLinear ? *next.linear.in_proj : *next.full.qkv);
-  }
   ops.matmul_add_rms_norm(activation, *weights_.layers[layer].down, stream.residual, stream.update,
                           next_norm, config_.rms_norm_eps, out);
 }

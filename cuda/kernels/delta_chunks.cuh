@@ -1,11 +1,11 @@
 // What the two kernels of the delta rule share: tiles in shared memory and the products of a chunk.
 //
-// A tile [64, 128] of bfloat16 stands as two panels [64, 64], so that a row of a panel is 128
+// A tile [64, 128] of float16 stands as two panels [64, 64], so that a row of a panel is 128
 // bytes, all banks once. Its 16-byte pieces are permuted by piece ^ (row % 8): eight rows at one
 // column (ldmatrix) and one whole row (cp.async) both touch every bank once.
 #pragma once
 
-#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <cstddef>
@@ -40,9 +40,9 @@ __device__ __forceinline__ int tile_offset(int row, int piece) {
   return (piece >> 3) * kPanelBytes + row * 128 + (((piece & 7) ^ (row & 7)) << 4);
 }
 
-// A matrix of bfloat16 whose rows may be strided.
+// A matrix of float16 whose rows may be strided.
 struct Rows {
-  const __nv_bfloat16* data;
+  const __half* data;
   std::int64_t stride;
 };
 
@@ -57,8 +57,7 @@ __device__ __forceinline__ void gather_tile(std::uint32_t tile, const Rows& from
   for (int i = 0; i < 16; i += 2) {
     const int row = __shfl_sync(~0u, row_index, i + half);
     const bool valid = row >= 0;
-    const __nv_bfloat16* source =
-        from.data + (valid ? row : 0) * from.stride + column + piece * kVector;
+    const __half* source = from.data + (valid ? row : 0) * from.stride + column + piece * kVector;
     ptx::cp_async_16(tile + static_cast<std::uint32_t>(tile_offset(16 * warp + i + half, piece)),
                      source, valid);
   }

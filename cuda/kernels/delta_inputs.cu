@@ -1,6 +1,7 @@
 // Inputs of the delta rule, in one pass over the merged projection. For channel c of row r, whose
 // ancestors are p1, p2, p3 (rows of the kept tail beyond the root, zero without one):
 //   s = R(silu(R(w0 m[p3] + w1 m[p2] + w2 m[p1] + w3 m[r])))
+// q, k and v are stored in float16, for the tensor cores of the delta rule:
 //   q = s * rsqrt(sum s^2 + 1e-6) * dk^-1/2     k = s * rsqrt(sum s^2 + 1e-6)     v = s
 //   beta = R(sigmoid(b))                        log_decay = -exp(A_log) * softplus(a + dt_bias)
 //
@@ -15,7 +16,6 @@
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/numerics.cuh"
 #include "cuda/launch.h"
-#include "cuda/ptx/prefetch.cuh"
 
 namespace openjev::cuda {
 namespace {
@@ -47,7 +47,6 @@ struct Inputs {
   std::int64_t gate_stride, log_stride;
   std::int32_t rows, keys, channels, value_heads;
   float query_scale;
-  Prefetch prefetch;
 };
 
 __device__ void gates(const Inputs& p, int first, int last) {
@@ -114,22 +113,21 @@ __device__ __forceinline__ uint4 finish_row(const Float8 (&tap)[kTaps], const Fl
 #pragma unroll
   for (int i = 0; i < kVector; ++i) s.v[i] = silu(s.v[i]);
   const uint4 rounded = pack8(s);
-  if (scale == 0.0f) return rounded;  // the same for the 16 lanes of a head
   s = unpack8(rounded);
+  if (scale == 0.0f) return pack8_f16(s);  // the same for the 16 lanes of a head
   float squares = 0.0f;
 #pragma unroll
   for (int i = 0; i < kVector; ++i) squares += s.v[i] * s.v[i];
   scale *= rsqrtf(lanes_sum<kHeadLanes>(squares, head_mask()) + kEps);
 #pragma unroll
   for (int i = 0; i < kVector; ++i) s.v[i] *= scale;
-  return pack8(s);
+  return pack8_f16(s);
 }
 
 template <int kStrip>
 __global__ void __launch_bounds__(kThreads) delta_inputs_strip(const Inputs p) {
   constexpr int kBefore = kTaps - 1;
   const int first = static_cast<int>(blockIdx.y) * kStrip;
-  prefetch_share(p.prefetch);
   if (blockIdx.x + 1 == gridDim.x) {
     grid_dependency_wait();
     grid_dependency_launch();
@@ -196,7 +194,7 @@ void launch_strips(const Inputs& p, cudaStream_t stream) {
 
 }  // namespace
 
-void delta_inputs(const DeltaInputsArgs& args, const Prefetch& prefetch, cudaStream_t stream) {
+void delta_inputs(const DeltaInputsArgs& args, cudaStream_t stream) {
   const DeltaShape& shape = args.shape;
   check(shape.key_dim == kDeltaDim && shape.value_dim == kDeltaDim,
         "delta_inputs on cuda: head dims ", shape.key_dim, " and ", shape.value_dim,
@@ -207,7 +205,6 @@ void delta_inputs(const DeltaInputsArgs& args, const Prefetch& prefetch, cudaStr
   check(args.tail.empty() || vectorizes(args.tail.data, args.tail.stride, args.tail.cols),
         "delta_inputs on cuda: the tail is not aligned to 16 bytes");
   Inputs p{};
-  p.prefetch = prefetch;
   p.mixed = static_cast<const std::uint16_t*>(args.mixed.data);
   p.mixed_stride = args.mixed.stride;
   p.tail = args.tail.empty() ? nullptr : static_cast<const std::uint16_t*>(args.tail.data);
@@ -237,7 +234,7 @@ void delta_inputs(const DeltaInputsArgs& args, const Prefetch& prefetch, cudaStr
   p.query_scale = 1.0f / std::sqrt(static_cast<float>(kDeltaDim));
   if (p.rows == 0) return;
   if (p.rows <= kFewRows)
-    launch_strips<2>(p, stream);
+    launch_strips<4>(p, stream);
   else
     launch_strips<8>(p, stream);
 }

@@ -82,13 +82,9 @@ __device__ __forceinline__ void as_left_operand(const float (&c)[2][4], std::uin
   }
 }
 
-// Column c of M below the diagonal, c this warp, transposed and in registers:
-//   M_rc^T = -(sum_{c <= m < r} M_mc^T A_rm^T) M_rr^T        below[r - 1]: M_rc^T
-// No other warp's result is needed beyond the diagonal blocks.
-__device__ __forceinline__ void invert_column(const float* m, const Lane& l,
-                                              float (&below)[kBlocks - 1][2][4]) {
-  std::uint32_t column[kBlocks - 1][2][4];  // M_mc^T
-  float diagonal[2][4];
+// M_cc^T, c this warp: element i of n is that of row g + 8 (i / 2) and column 8 n + 2t + i % 2.
+__device__ __forceinline__ void load_diagonal(const float* m, const Lane& l,
+                                              float (&diagonal)[2][4]) {
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
 #pragma unroll
@@ -97,6 +93,15 @@ __device__ __forceinline__ void invert_column(const float* m, const Lane& l,
           m[at(kBlock * l.warp + 8 * n + 2 * l.t + (i & 1), kBlock * l.warp + l.g + 8 * (i >> 1))];
     }
   }
+}
+
+// Column c of M below the diagonal, c this warp, transposed and in registers:
+//   M_rc^T = -(sum_{c <= m < r} M_mc^T A_rm^T) M_rr^T        below[r - 1]: M_rc^T
+// No other warp's result is needed beyond the diagonal blocks.
+__device__ __forceinline__ void invert_column(const float* m, const Lane& l,
+                                              const float (&diagonal)[2][4],
+                                              float (&below)[kBlocks - 1][2][4]) {
+  std::uint32_t column[kBlocks - 1][2][4];  // M_mc^T
 #pragma unroll
   for (int r = 0; r < kBlocks; ++r) {
     if (r < l.warp) continue;

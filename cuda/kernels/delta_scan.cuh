@@ -13,7 +13,4 @@ void prepare_delta_scan();
 // One launch a level of the plan; reads the products that delta_chunks left in args.scratch.
 void delta_scan(const DeltaRuleArgs& args, const PlanView& plan, cudaStream_t stream);
 
-void prepare_delta_scan_sm90();
-void delta_scan_sm90(const DeltaRuleArgs& args, const PlanView& plan, cudaStream_t stream);
-
 }  // namespace openjev::cuda

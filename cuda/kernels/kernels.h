@@ -18,34 +18,22 @@ namespace openjev::cuda {
 inline constexpr std::int32_t kDeltaDim = 128;      // key_dim and value_dim of the delta rule
 inline constexpr std::int32_t kAttentionDim = 256;  // head_dim of attention
 
-// The start of every row of a weight that the next product reads: a kernel asks L2 to fetch it
-// while it works on something else. Addresses, stride and bytes are multiples of 16; no rows:
-// nothing.
-struct Prefetch {
-  const void* data = nullptr;
-  std::int64_t stride = 0;  // bytes between rows
-  std::uint32_t rows = 0;
-  std::uint32_t bytes = 0;  // of each row
-};
-
 void embed(View table, std::span<const std::int32_t> token, View out, cudaStream_t stream);
-void rms_norm(View x, View weight, float eps, View out, const Prefetch& prefetch,
-              cudaStream_t stream);
+void rms_norm(View x, View weight, float eps, View out, cudaStream_t stream);
 void add_rms_norm(View residual, View update, View weight, float eps, View out,
-                  const Prefetch& prefetch, cudaStream_t stream);
+                  cudaStream_t stream);
 // residual += the sum of `count` float32 parts [count * rows, cols], then its norm.
 void add_parts_rms_norm(View residual, View parts, int count, View weight, float eps, View out,
-                        const Prefetch& prefetch, cudaStream_t stream);
+                        cudaStream_t stream);
 // out = the sum of `count` float32 parts [count * rows, cols], contiguous (+ out, `accumulate`).
 void sum_parts(View parts, int count, View out, bool accumulate, cudaStream_t stream);
-void delta_inputs(const DeltaInputsArgs& args, const Prefetch& prefetch, cudaStream_t stream);
+void delta_inputs(const DeltaInputsArgs& args, cudaStream_t stream);
 std::size_t delta_scratch_bytes(const DeltaShape& shape, const PlanView& plan);
 void delta_rule(const DeltaRuleArgs& args, const PlanView& plan, cudaStream_t stream);
 void gated_rms_norm(View x, View z, View weight, float eps, View out, cudaStream_t stream);
-void norm_rope(std::span<const NormRopeJob> jobs, const RopeShape& shape, const Prefetch& prefetch,
-               cudaStream_t stream);
+void norm_rope(std::span<const NormRopeJob> jobs, const RopeShape& shape, cudaStream_t stream);
 void attention(const AttentionArgs& args, const PlanView& plan, cudaStream_t stream);
-void silu_mul(View gate_up, View out, const Prefetch& prefetch, cudaStream_t stream);
+void silu_mul(View gate_up, View out, cudaStream_t stream);
 void gather_rows(View x, std::span<const std::int32_t> rows, View out, cudaStream_t stream);
 void readout(View hidden, View weight, View bias, View out, cudaStream_t stream);
 

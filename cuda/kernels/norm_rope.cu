@@ -14,7 +14,6 @@
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/numerics.cuh"
 #include "cuda/launch.h"
-#include "cuda/ptx/prefetch.cuh"
 
 namespace openjev::cuda {
 namespace {
@@ -45,7 +44,6 @@ struct Params {
   float eps;
   std::int32_t pairs;           // rotary_dim / 2
   float frequency[kMostPairs];  // inv
-  Prefetch prefetch;
 };
 
 // What a lane knows of the row's rotation.
@@ -111,7 +109,6 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   __shared__ float2 tables[kWarps][kMostPairs];
   const int warp = static_cast<int>(threadIdx.x) / kWarp,
             lane = static_cast<int>(threadIdx.x) % kWarp;
-  prefetch_share(params.prefetch);
   grid_dependency_wait();
   grid_dependency_launch();
 
@@ -162,8 +159,7 @@ Job device_job(const NormRopeJob& job) {
 
 }  // namespace
 
-void norm_rope(std::span<const NormRopeJob> jobs, const RopeShape& shape, const Prefetch& prefetch,
-               cudaStream_t stream) {
+void norm_rope(std::span<const NormRopeJob> jobs, const RopeShape& shape, cudaStream_t stream) {
   check(shape.head_dim == kHeadDim, "norm_rope on cuda: head_dim ", shape.head_dim,
         "; compiled for ", kHeadDim);
   check(shape.rotary_dim >= 0 && shape.rotary_dim <= kHeadDim &&
@@ -172,7 +168,6 @@ void norm_rope(std::span<const NormRopeJob> jobs, const RopeShape& shape, const 
         2 * kVector, " up to ", kHeadDim);
   check(jobs.size() <= kJobs, "norm_rope on cuda: ", jobs.size(), " jobs; at most ", kJobs);
   Params params{};
-  params.prefetch = prefetch;
   params.eps = shape.eps;
   params.pairs = shape.rotary_dim / 2;
   for (std::int32_t f = 0; f < params.pairs; ++f) {

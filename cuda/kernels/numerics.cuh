@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cuda_bf16.h>
+#include <cuda_fp16.h>
 
 #include <cstdint>
 
@@ -22,6 +23,19 @@ __device__ __forceinline__ float round_bf16(float x) {
 __device__ __forceinline__ std::uint32_t pack_bf16(float low, float high) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
   return *reinterpret_cast<const std::uint32_t*>(&pair);
+}
+
+// Float16 pairs; values beyond its range become its largest.
+__device__ __forceinline__ std::uint32_t pack_f16(float low, float high) {
+  std::uint32_t bits;
+  asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
+  return bits;
+}
+__device__ __forceinline__ float low_f16(std::uint32_t pair) {
+  return __half2float(__ushort_as_half(static_cast<unsigned short>(pair)));
+}
+__device__ __forceinline__ float high_f16(std::uint32_t pair) {
+  return __half2float(__ushort_as_half(static_cast<unsigned short>(pair >> 16)));
 }
 
 // A bfloat16 is the upper half of a float32.
@@ -48,6 +62,11 @@ __device__ __forceinline__ float lanes_sum(float x, unsigned mask = ~0u) {
 #pragma unroll
   for (int offset = kLanes / 2; offset > 0; offset /= 2) x += __shfl_xor_sync(mask, x, offset);
   return x;
+}
+
+__device__ __forceinline__ uint4 pack8_f16(const Float8& x) {
+  return {pack_f16(x.v[0], x.v[1]), pack_f16(x.v[2], x.v[3]), pack_f16(x.v[4], x.v[5]),
+          pack_f16(x.v[6], x.v[7])};
 }
 
 template <int kLanes = kWarp>

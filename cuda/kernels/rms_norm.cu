@@ -11,7 +11,6 @@
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/numerics.cuh"
 #include "cuda/launch.h"
-#include "cuda/ptx/prefetch.cuh"
 
 namespace openjev::cuda {
 namespace {
@@ -34,7 +33,6 @@ struct NormRows {
   std::int64_t out_stride;
   std::int32_t rows, cols;
   float eps;
-  Prefetch prefetch;
 };
 
 // Columns [8 vector, + 8) of the sum of a row's parts, added in their order.
@@ -54,7 +52,6 @@ __device__ __forceinline__ Float8 sum_of_parts(const NormRows& p, std::int64_t r
 
 template <Addend kAddend>
 __global__ void __launch_bounds__(kMostThreads, kBlocksPerSm) norm_row(const NormRows p) {
-  prefetch_share(p.prefetch);
   grid_dependency_wait();
   grid_dependency_launch();
   const auto row = static_cast<std::int64_t>(blockIdx.x);
@@ -116,7 +113,6 @@ __device__ __forceinline__ std::uint16_t narrow_one(float x) {
 }
 
 __global__ void norm_rows_scalar(const NormRows p) {
-  prefetch_share(p.prefetch);
   grid_dependency_wait();
   grid_dependency_launch();
   const auto row = static_cast<std::int64_t>(blockIdx.x);
@@ -161,9 +157,8 @@ void run(const char* name, const NormRows& p, cudaStream_t stream) {
   launch(name, kernel, grid, dim3(static_cast<unsigned>(threads)), 0, stream, p);
 }
 
-NormRows rows_of(View x, View weight, float eps, View out, const Prefetch& prefetch) {
+NormRows rows_of(View x, View weight, float eps, View out) {
   NormRows p{};
-  p.prefetch = prefetch;
   p.x = static_cast<const std::uint16_t*>(x.data);
   p.x_stride = x.stride;
   p.weight = static_cast<const float*>(weight.data);
@@ -177,26 +172,25 @@ NormRows rows_of(View x, View weight, float eps, View out, const Prefetch& prefe
 
 }  // namespace
 
-void rms_norm(View x, View weight, float eps, View out, const Prefetch& prefetch,
-              cudaStream_t stream) {
-  run("rms_norm", rows_of(x, weight, eps, out, prefetch), stream);
+void rms_norm(View x, View weight, float eps, View out, cudaStream_t stream) {
+  run("rms_norm", rows_of(x, weight, eps, out), stream);
 }
 
 void add_rms_norm(View residual, View update, View weight, float eps, View out,
-                  const Prefetch& prefetch, cudaStream_t stream) {
-  NormRows p = rows_of(update, weight, eps, out, prefetch);
+                  cudaStream_t stream) {
+  NormRows p = rows_of(update, weight, eps, out);
   p.residual = static_cast<std::uint16_t*>(residual.data);
   p.residual_stride = residual.stride;
   run("add_rms_norm", p, stream);
 }
 
 void add_parts_rms_norm(View residual, View parts, int count, View weight, float eps, View out,
-                        const Prefetch& prefetch, cudaStream_t stream) {
+                        cudaStream_t stream) {
   check(parts.stride == parts.cols && parts.cols == residual.cols &&
             parts.rows == count * residual.rows,
         "add_parts_rms_norm: ", parts.rows, " x ", parts.cols, " are not ", count,
         " contiguous parts of ", residual.rows, " x ", residual.cols);
-  NormRows p = rows_of(residual, weight, eps, out, prefetch);
+  NormRows p = rows_of(residual, weight, eps, out);
   p.residual = static_cast<std::uint16_t*>(residual.data);
   p.residual_stride = residual.stride;
   p.parts = static_cast<const float*>(parts.data);

@@ -5,7 +5,6 @@
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/numerics.cuh"
 #include "cuda/launch.h"
-#include "cuda/ptx/prefetch.cuh"
 
 namespace openjev::cuda {
 namespace {
@@ -20,12 +19,10 @@ struct SiluMul {
   std::int64_t out_stride;
   std::int32_t width;  // items (vectors or elements) a row
   std::int64_t items;  // in all
-  Prefetch prefetch;
 };
 
 template <int kItems>
 __global__ void __launch_bounds__(kThreads) silu_mul_vectors(const SiluMul p) {
-  prefetch_share(p.prefetch);
   grid_dependency_wait();
   grid_dependency_launch();
   const std::int64_t base = std::int64_t{blockIdx.x} * (kThreads * kItems) + threadIdx.x;
@@ -56,7 +53,6 @@ __global__ void __launch_bounds__(kThreads) silu_mul_vectors(const SiluMul p) {
 }
 
 __global__ void __launch_bounds__(kThreads) silu_mul_elements(const SiluMul p) {
-  prefetch_share(p.prefetch);
   grid_dependency_wait();
   grid_dependency_launch();
   const std::int64_t item = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
@@ -70,15 +66,14 @@ __global__ void __launch_bounds__(kThreads) silu_mul_elements(const SiluMul p) {
 
 }  // namespace
 
-void silu_mul(View gate_up, View out, const Prefetch& prefetch, cudaStream_t stream) {
+void silu_mul(View gate_up, View out, cudaStream_t stream) {
   if (out.empty()) return;
   SiluMul p{static_cast<const std::uint16_t*>(gate_up.data),
             gate_up.stride,
             static_cast<std::uint16_t*>(out.data),
             out.stride,
             0,
-            0,
-            prefetch};
+            0};
   const bool vectors = vectorizes(gate_up.data, gate_up.stride, out.cols) &&
                        vectorizes(out.data, out.stride, out.cols);
   p.width = static_cast<std::int32_t>(vectors ? out.cols / kVector : out.cols);

@@ -59,19 +59,24 @@ __device__ __forceinline__ void products_wait(float (&registers)[kCount]) {
       "+f"(c[i + 6]), "+f"(c[i + 7])
 
 // c [64, 64] = A B^T, plus c with `accumulate`; A [64, 16] and B [64, 16] in shared memory,
-// k-major.
-__device__ __forceinline__ void multiply_64x64x16(float (&c)[32], std::uint64_t a, std::uint64_t b,
-                                                  bool accumulate) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-      "}, %32, %33, p, 1, 1, 0, 0;\n}"
-      : OPENJEV_ACCUMULATORS_8(c, 0), OPENJEV_ACCUMULATORS_8(c, 8), OPENJEV_ACCUMULATORS_8(c, 16),
-        OPENJEV_ACCUMULATORS_8(c, 24)
-      : "l"(a), "l"(b), "r"(accumulate ? 1 : 0));
-}
+// k-major, of bfloat16 or (half) of float16.
+#define OPENJEV_MULTIPLY_64X64X16(name, types)                                           \
+  __device__ __forceinline__ void name(float (&c)[32], std::uint64_t a, std::uint64_t b, \
+                                       bool accumulate) {                                \
+    asm volatile(                                                                        \
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"                                     \
+        "wgmma.mma_async.sync.aligned.m64n64k16.f32." types                              \
+        " {"                                                                             \
+        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "         \
+        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31" \
+        "}, %32, %33, p, 1, 1, 0, 0;\n}"                                                 \
+        : OPENJEV_ACCUMULATORS_8(c, 0), OPENJEV_ACCUMULATORS_8(c, 8),                    \
+          OPENJEV_ACCUMULATORS_8(c, 16), OPENJEV_ACCUMULATORS_8(c, 24)                   \
+        : "l"(a), "l"(b), "r"(accumulate ? 1 : 0));                                      \
+  }
+OPENJEV_MULTIPLY_64X64X16(multiply_64x64x16, "bf16.bf16")
+OPENJEV_MULTIPLY_64X64X16(multiply_half_64x64x16, "f16.f16")
+#undef OPENJEV_MULTIPLY_64X64X16
 
 // c [64, 256] += A B; A [64, 16] in registers as in mma.m16n8k16 (a warp has its 16 rows), B [16,
 // 256] in shared memory as column-major panels.
@@ -98,13 +103,15 @@ __device__ __forceinline__ void multiply_64x256x16(float (&c)[128], const std::u
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
 }
 
+// The products below are of float16.
+
 // c [64, 64] = A B^T, plus c with `accumulate`; A [64, 16] in registers as in mma.m16n8k16 (a warp
 // has its 16 rows), B [64, 16] in shared memory, k-major.
 __device__ __forceinline__ void multiply_64x64x16(float (&c)[32], const std::uint32_t (&a)[4],
                                                   std::uint64_t b, bool accumulate) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
       "}, {%32, %33, %34, %35}, %36, p, 1, 1, 0;\n}"
@@ -117,7 +124,7 @@ __device__ __forceinline__ void multiply_64x64x16(float (&c)[32], const std::uin
 __device__ __forceinline__ void subtract_64x64x16(float (&c)[32], const std::uint32_t (&a)[4],
                                                   std::uint64_t b) {
   asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
       "}, {%32, %33, %34, %35}, %36, 1, -1, 1, 0;"
@@ -130,7 +137,7 @@ __device__ __forceinline__ void subtract_64x64x16(float (&c)[32], const std::uin
 __device__ __forceinline__ void multiply_64x128x16(float (&c)[64], const std::uint32_t (&a)[4],
                                                    std::uint64_t b) {
   asm volatile(
-      "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
+      "wgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 {"
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
       "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
@@ -140,6 +147,21 @@ __device__ __forceinline__ void multiply_64x128x16(float (&c)[64], const std::ui
         OPENJEV_ACCUMULATORS_8(c, 24), OPENJEV_ACCUMULATORS_8(c, 32), OPENJEV_ACCUMULATORS_8(c, 40),
         OPENJEV_ACCUMULATORS_8(c, 48), OPENJEV_ACCUMULATORS_8(c, 56)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+// c [64, 64] = A B, plus c with `accumulate`; A^T [16, 64] and B [16, 64] in shared memory as
+// column-major panels: rows are steps of k.
+__device__ __forceinline__ void multiply_columns_64x64x16(float (&c)[32], std::uint64_t a,
+                                                          std::uint64_t b, bool accumulate) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+      "}, %32, %33, p, 1, 1, 1, 1;\n}"
+      : OPENJEV_ACCUMULATORS_8(c, 0), OPENJEV_ACCUMULATORS_8(c, 8), OPENJEV_ACCUMULATORS_8(c, 16),
+        OPENJEV_ACCUMULATORS_8(c, 24)
+      : "l"(a), "l"(b), "r"(accumulate ? 1 : 0));
 }
 
 #undef OPENJEV_ACCUMULATORS_8

@@ -108,7 +108,8 @@ def test_recorded_passes_give_the_bits_of_launched_ones(engines: Engines) -> Non
         before = engine.graph_stats()
         check(engine, what)
         after = engine.graph_stats()
-        assert after["hits"] - before["hits"] == len(want), what
+        hits = after["hits"] - before["hits"]  # bucketed: prompts of more than 256 tokens are launched
+        assert hits == len(want) if engine is exact else 0 < hits < len(want), what
         assert after["misses"] == before["misses"] and after["fallbacks"] == 0, what
 
 

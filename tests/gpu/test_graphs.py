@@ -70,9 +70,9 @@ def test_eager_mode_records_nothing(engines: Engines) -> None:
 
 
 def test_bucketed_mode_records_between_requests_only(engines: Engines) -> None:
-    """100 and 107 tokens fall into one bucket, 300 into another; a missed shape is remembered once."""
+    """100 and 107 tokens fall into one bucket, 240 into another; a missed shape is remembered once."""
     engine = engines.fresh(graph_mode="bucketed")
-    logits(engine, [ids(3, 300)])
+    logits(engine, [ids(3, 240)])
     counted = _Counted(engine)
     for length in (107, 100, 107):
         logits(engine, [ids(3, length)])
@@ -82,7 +82,7 @@ def test_bucketed_mode_records_between_requests_only(engines: Engines) -> None:
         recordings += 1
     assert recordings == 2
     assert counted.moved() == {"captures": 2}
-    for length in (100, 107, 300):
+    for length in (100, 107, 240):
         logits(engine, [ids(5, length)])
     assert counted.moved() == {"hits": 3}
 
@@ -100,7 +100,7 @@ def test_bucketed_mode_serves_trees_of_one_bucket_with_one_recording(engines: En
 
 def test_a_bounded_cache_in_bucketed_mode(engines: Engines) -> None:
     engine = engines.fresh(graph_mode="bucketed", graph_entries=3)
-    for length in (300, 200, 100, 50, 10):
+    for length in (250, 200, 100, 50, 10):
         logits(engine, [ids(3, length)])
         while engine.record_missed():
             pass
@@ -116,8 +116,8 @@ def test_warm_up_records_ahead_of_the_first_request(
     engines: Engines, tmp_path: Path, graph_mode: str
 ) -> None:
     engine = engines.fresh(graph_mode=graph_mode, tuning_file=str(tmp_path / "measured.json"))
-    engine.warm_up([107, 300])
+    engine.warm_up([107, 240])
     counted = _Counted(engine)
-    for length in (300, 107):
+    for length in (240, 107):
         logits(engine, [ids(3, length)])
     assert counted.moved() == {"hits": 2}

@@ -29,8 +29,8 @@ from tests.reference import ops as reference
 # chunk and the cumulative decays (a float32 sum of up to 64 terms, exponentiated) add to that.
 FLOAT32 = 3e-6
 # Operands of the tensor cores are rounded to float16: keys, queries, values, the inverse of a chunk's
-# triangle, corrected values, the state as it is read; outputs to bfloat16, which alone is 1.7e-3. Sums and the
-# state are float32: no error grows with length.
+# triangle, corrected values, the state as it is read; outputs to bfloat16, which alone is 1.7e-3. Sums and
+# the state are float32: no error grows with length.
 BFLOAT16, BFLOAT16_STATE = 3e-3, 1e-3
 CHUNK = 64
 

@@ -1,5 +1,5 @@
-// Faults of recorded passes that no engine can be brought to make. Prints one line a check that holds;
-// exits with 1 at the first that does not.
+// Faults of recorded passes that no engine can be brought to make. Prints one line a check that
+// holds; exits with 1 at the first that does not.
 #include "cuda/graph_cache.h"
 
 #include <cstdio>

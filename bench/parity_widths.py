@@ -4,7 +4,7 @@
 
 Both sides read the same folder. For each length, over some prompts: relative L2 of the last hidden state to
 that of Transformers in float32, for ours (bf16) and for Transformers in bf16 (torch fallback), and of the two
-to each other; the largest difference of the probability of a yes/no question with a random readout, T = 2.534.
+to each other; the largest difference of a yes/no probability with a random readout at T = 2.534.
 
 What must hold (exit 1 otherwise): ours is no farther from float32 than Transformers' own bf16 is, no decision
 flips, no probability differs by more than 0.01. The distance of the two bf16 results from each other is only

@@ -7,21 +7,26 @@
 
 #include "cuda/check.h"
 #include "cuda/kernels/kernels.h"
+#include "cuda/matmul_workload.h"
 
 namespace openjev::cuda {
 namespace {
 
-constexpr std::array<std::int64_t, 25> kMeasuredRows{
-    16,  32,  48,  64,  80,  96,   112,  128,  160,  192,  224,  256, 320,
-    384, 448, 512, 640, 768, 1024, 1280, 1536, 2048, 2560, 3072, 4096};
+constexpr std::array<std::int64_t, 32> kMeasuredRows{
+    16,  32,  48,  64,  80,   96,   112,  128,  160,  192,  224,  256,  320,  384,  448,  512,
+    576, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2304, 2560, 2816, 3072, 3328, 3584, 4096};
 constexpr std::array<int, 3> kParts{1, 2, 4};  // of K
 
 constexpr int kCandidates = 32;
 constexpr int kQuickLaunches = 2;
 constexpr int kFinalists = 6;
 constexpr int kFinalLaunches = 8;
-constexpr int kFinalRounds = 5;
-constexpr double kClearly = 0.01;  // of the time
+constexpr int kFinalRounds = 3;
+// One turn of a leading candidate lasts so long: long enough, where products are bound by
+// arithmetic, for the card to sink to the clock that its power limit allows in steady use.
+constexpr std::int64_t kSteadyRows = 256;
+constexpr double kSteadyTurn = 10000, kShortTurn = 1500;  // microseconds
+constexpr double kClearly = 0.01;                         // of the time
 
 // Weights of fewer bytes in all could still lie in the L2 cache when their turn comes again;
 // writing kFlushBytes evicts them.
@@ -33,10 +38,6 @@ constexpr std::size_t kHostBytes = 32u << 20;
 // enough to be worth adding them up.
 constexpr std::int64_t kFewRows = 256;
 constexpr double kWorthwhile = 0.99;  // of the time
-
-// Reading back what a product left: from L2 where it is surely still there, else from memory.
-constexpr double kL2Bytes = 40e6;
-constexpr double kL2BytesPerUs = 8e6, kMemoryBytesPerUs = 4e6;
 
 constexpr std::uint64_t kSeedX = 1, kSeedOut = 2;
 
@@ -52,32 +53,6 @@ double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
-}
-
-// How much the time for a bucket counts. The workload in mind has many prompts of about 100 tokens,
-// some of 200 to 1000 and few of 2000 to 4000.
-double share_of_workload(std::int64_t rows) {
-  if (rows <= 64) return 1;
-  if (rows <= 128) return 6;
-  if (rows <= 512) return 1.5;
-  return rows <= 1280 ? 0.5 : 0.4;
-}
-
-// Microseconds of the products of `rows` rows, in slabs where there are more than measured.
-double time_for(std::int64_t rows, const std::vector<TunedBucket>& buckets) {
-  double time = 0;
-  for (; rows > buckets.back().rows; rows -= buckets.back().rows)
-    time += buckets.back().microseconds;
-  const auto bucket = std::find_if(buckets.begin(), buckets.end(),
-                                   [&](const TunedBucket& b) { return b.rows >= rows; });
-  return time + bucket->microseconds;
-}
-
-// Estimated microseconds to read a product's result: an update in bfloat16 or parts in float32.
-double time_to_read(std::int64_t rows, std::int64_t n, int parts) {
-  const double item = parts == 1 ? 2.0 : 4.0 * parts;
-  const double bytes = static_cast<double>(rows) * static_cast<double>(n) * item;
-  return bytes / (bytes > kL2Bytes ? kMemoryBytesPerUs : kL2BytesPerUs);
 }
 
 }  // namespace
@@ -121,7 +96,8 @@ Product Tuner::product(std::int64_t rows, int parts) const {
   return product;
 }
 
-// Median time of one launch with weights that are not in the L2 cache; nothing when the library
+// Time of one launch with weights that are not in the L2 cache: on average over launches back to
+// back, or the median where the cache has to be flushed between them; nothing when the library
 // refuses the algorithm.
 std::optional<double> Tuner::measure(const Product& sizes, const cublasLtMatmulAlgo_t& algorithm,
                                      int launches) {
@@ -135,10 +111,23 @@ std::optional<double> Tuner::measure(const Product& sizes, const cublasLtMatmulA
     check_cuda(cudaMemsetAsync(flush_.data(), 0, flush_.bytes(), stream), "flush the L2 cache");
   };
   if (launch() != CUBLAS_STATUS_SUCCESS) return {};  // also loads the kernel
+  if (!weights_fit_cache_) {
+    check_cuda(cudaEventRecord(events_[0].get(), stream), "record an event");
+    for (int i = 0; i < launches; ++i) {
+      if (launch() != CUBLAS_STATUS_SUCCESS) return {};
+    }
+    check_cuda(cudaEventRecord(events_[1].get(), stream), "record an event");
+    check_cuda(cudaStreamSynchronize(stream), "measure a matmul");
+    float milliseconds = 0;
+    check_cuda(cudaEventElapsedTime(&milliseconds, events_[0].get(), events_[1].get()),
+               "read a time");
+    return 1e3 * static_cast<double>(milliseconds) / launches;
+  }
+  launches = std::min(launches, kFinalLaunches);
   flush();  // while it runs the host gets ahead, so that no launch latency is measured
   for (int i = 0; i < launches; ++i) {
     const auto pair = static_cast<std::size_t>(2 * i);
-    if (weights_fit_cache_ && i > 0) flush();
+    if (i > 0) flush();
     check_cuda(cudaEventRecord(events_[pair].get(), stream), "record an event");
     if (launch() != CUBLAS_STATUS_SUCCESS) return {};
     check_cuda(cudaEventRecord(events_[pair + 1].get(), stream), "record an event");
@@ -180,7 +169,9 @@ std::vector<Tuner::Ranked> Tuner::rank(std::int64_t rows,
   std::vector<std::vector<double>> times(count);
   for (int round = 0; round < kFinalRounds; ++round) {
     for (std::size_t i = 0; i < count; ++i) {
-      if (const auto time = measure(sizes, ranked[i].algorithm, kQuickLaunches))
+      const double turn = rows >= kSteadyRows ? kSteadyTurn : kShortTurn;
+      const int launches = std::clamp(static_cast<int>(turn / ranked[i].microseconds), 4, 64);
+      if (const auto time = measure(sizes, ranked[i].algorithm, launches))
         times[i].push_back(*time);
     }
   }
@@ -329,16 +320,8 @@ std::vector<std::int64_t> Tuner::buckets_of_parts() const {
   return buckets;
 }
 
-// Mean microseconds over the workload, of the buckets up to `most_rows` rows.
-double Tuner::workload_time(const std::vector<TunedBucket>& tuned, std::int64_t most_rows) const {
-  double time = 0, shares = 0;
-  for (const std::int64_t rows : buckets_) {
-    if (rows > most_rows) break;
-    const double share = share_of_workload(rows);
-    time += share * (time_for(rows, tuned) + time_to_read(rows, weights_.front().rows, parts_));
-    shares += share;
-  }
-  return time / shares;
+double Tuner::time_of(const std::vector<TunedBucket>& tuned, std::int64_t most_rows) const {
+  return workload_time(tuned, buckets_, most_rows, weights_.front().rows, parts_);
 }
 
 // For every bucket the fastest algorithm with the bits of the others; empty when some bucket has
@@ -352,7 +335,7 @@ std::vector<TunedBucket> Tuner::tune_parts(double limit, const Step& step) {
 
   std::vector<TunedBucket> tuned;
   for (const std::int64_t rows : buckets) {
-    if (rows > kFewRows && workload_time(tuned, kFewRows) >= limit) return {};
+    if (rows > kFewRows && time_of(tuned, kFewRows) >= limit) return {};
     step(rows, parts_);
     bool found = false;
     for (const Ranked& ranked : rank(rows, library_.sequential(product(rows), kCandidates))) {
@@ -389,10 +372,10 @@ void Tuner::tune_invariant(ShapeTuning& out, const Step& step) {
     parts_ = parts;
     std::vector<TunedBucket> tuned = tune_parts(best_few, step);
     if (tuned.empty()) continue;
-    const double time = workload_time(tuned, INT64_MAX);
+    const double time = time_of(tuned, INT64_MAX);
     if (time >= kWorthwhile * best) continue;
     best = time;
-    best_few = workload_time(tuned, kFewRows);
+    best_few = time_of(tuned, kFewRows);
     out.shape.verified = true;
     out.shape.parts = parts;
     out.shape.buckets = std::move(tuned);

@@ -19,14 +19,15 @@ constexpr std::array<int, 3> kParts{1, 2, 4};  // of K
 
 constexpr int kCandidates = 32;
 constexpr int kQuickLaunches = 2;
-constexpr int kFinalists = 6;
+constexpr int kFinalists = 4;  // half of them by the library's order, half by their quick times
 constexpr int kFinalLaunches = 8;
-constexpr int kFinalRounds = 3;
-// One turn of a leading candidate lasts so long: long enough, where products are bound by
-// arithmetic, for the card to sink to the clock that its power limit allows in steady use.
-constexpr std::int64_t kSteadyRows = 256;
-constexpr double kSteadyTurn = 10000, kShortTurn = 1500;  // microseconds
-constexpr double kClearly = 0.01;                         // of the time
+constexpr int kShortRounds = 3;
+// Microseconds. The card takes some tens of milliseconds to sink to the clock that its power limit
+// allows for an algorithm in steady use, which differs between algorithms by more than their times
+// in short bursts do. Where there are fewer rows reading the weights takes most of the time.
+constexpr std::int64_t kSteadyRows = 96;
+constexpr double kSettle = 30e3, kSteadyTurn = 70e3, kShortTurn = 1500;
+constexpr double kClearly = 0.01;  // of the time
 
 // Weights of fewer bytes in all could still lie in the L2 cache when their turn comes again;
 // writing kFlushBytes evicts them.
@@ -144,8 +145,25 @@ std::optional<double> Tuner::measure(const Product& sizes, const cublasLtMatmulA
   return median(times);
 }
 
-// Best first: the leading ones measured well, the others once more or less. The leading ones take
-// turns, because the clock of a card at its power limit drifts by more than they differ; and the
+// Median of short turns, or one long turn once the clock has settled.
+std::optional<double> Tuner::measure_in_use(const Product& sizes, const Ranked& candidate) {
+  const auto launches = [&](double turn) {
+    return std::max(static_cast<int>(turn / candidate.microseconds), 4);
+  };
+  if (sizes.rows >= kSteadyRows && !weights_fit_cache_) {
+    if (!measure(sizes, candidate.algorithm, launches(kSettle))) return {};
+    return measure(sizes, candidate.algorithm, launches(kSteadyTurn));
+  }
+  std::vector<double> times;
+  for (int round = 0; round < kShortRounds; ++round) {
+    if (const auto time = measure(sizes, candidate.algorithm, launches(kShortTurn)))
+      times.push_back(*time);
+  }
+  if (times.empty()) return {};
+  return median(times);
+}
+
+// Best first: the leading ones measured as they will be used, the others in a quick burst. The
 // library's own first choice stays first unless it is clearly beaten.
 std::vector<Tuner::Ranked> Tuner::rank(std::int64_t rows,
                                        const std::vector<cublasLtMatmulAlgo_t>& algorithms) {
@@ -158,34 +176,23 @@ std::vector<Tuner::Ranked> Tuner::rank(std::int64_t rows,
     if (const auto time = measure(sizes, algorithm, kQuickLaunches))
       ranked.push_back({algorithm, *time});
   }
-  std::stable_sort(ranked.begin(), ranked.end(), faster);
-  const auto own_choice = [&](const Ranked& candidate) {
-    return words_of(candidate.algorithm) == words_of(algorithms.front());
-  };
-  if (const auto own = std::find_if(ranked.begin(), ranked.end(), own_choice); own != ranked.end())
-    std::rotate(ranked.begin(), own, own + 1);
-  const auto count =
-      static_cast<std::size_t>(std::min<std::ptrdiff_t>(kFinalists, std::ssize(ranked)));
-  std::vector<std::vector<double>> times(count);
-  for (int round = 0; round < kFinalRounds; ++round) {
-    for (std::size_t i = 0; i < count; ++i) {
-      const double turn = rows >= kSteadyRows ? kSteadyTurn : kShortTurn;
-      const int launches = std::clamp(static_cast<int>(turn / ranked[i].microseconds), 4, 64);
-      if (const auto time = measure(sizes, ranked[i].algorithm, launches))
-        times[i].push_back(*time);
-    }
-  }
-  for (std::size_t i = 0; i < count; ++i) {
-    if (!times[i].empty()) ranked[i].microseconds = median(times[i]);
+  if (ranked.empty()) return ranked;
+  const auto leading = std::min<std::ptrdiff_t>(kFinalists, std::ssize(ranked));
+  std::stable_sort(ranked.begin() + std::min<std::ptrdiff_t>(kFinalists / 2, leading), ranked.end(),
+                   faster);
+  const AlgorithmWords own = words_of(ranked.front().algorithm);
+  for (std::ptrdiff_t i = 0; i < leading; ++i) {
+    Ranked& candidate = ranked[static_cast<std::size_t>(i)];
+    candidate.microseconds = measure_in_use(sizes, candidate).value_or(INFINITY);
   }
   const auto clearly_faster = [&](const Ranked& a, const Ranked& b) {
     const auto handicapped = [&](const Ranked& r) {
-      return r.microseconds * (own_choice(r) ? 1 - kClearly : 1);
+      return r.microseconds * (words_of(r.algorithm) == own ? 1 - kClearly : 1);
     };
     return handicapped(a) < handicapped(b);
   };
-  std::stable_sort(ranked.begin(), ranked.begin() + static_cast<std::ptrdiff_t>(count),
-                   clearly_faster);
+  std::stable_sort(ranked.begin(), ranked.begin() + leading, clearly_faster);
+  std::erase_if(ranked, [](const Ranked& r) { return std::isinf(r.microseconds); });
   return ranked;
 }
 

@@ -135,7 +135,12 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 def _tail(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return " | ".join(lines[-3:])
+    return without_folders(" | ".join(lines[-3:]))
+
+
+def without_folders(text: str) -> str:
+    """Absolute paths cut to their last part: a ledger says nothing about where a machine keeps its files."""
+    return re.sub(r"(?<![\w:/])/(?:[^\s/:'\"]+/)+([^\s/:'\"]*)", r"\1", text)
 
 
 def counters(server: Server) -> dict[str, float]:

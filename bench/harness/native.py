@@ -9,13 +9,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.harness.arms import ROOT
+from bench.harness.arms import ROOT, without_folders
+from bench.harness.workloads import read_spec
 
 TIMEOUT_S = 600
 
 
 def run(spec: Mapping[str, Any], scratch: Path, say: Callable[[str], None]) -> dict[str, Any]:
-    """One declared call and its record. "{workload}" of an argument list is replaced by a file of lengths."""
+    """One declared call and its record. An argument "workload:NAME" becomes a file of its token counts."""
     arguments = [str(word) for word in spec["arguments"]]
     record = scratch / f"{spec['name']}.json"
     row: dict[str, Any] = {"name": spec["name"], "arguments": arguments, "status": "failed", "reason": ""}
@@ -31,7 +32,7 @@ def run(spec: Mapping[str, Any], scratch: Path, say: Callable[[str], None]) -> d
         if done.returncode == 0:
             row.update(status="completed", tables=json.loads(record.read_text(encoding="utf-8"))["tables"])
         else:
-            row["reason"] = f"status {done.returncode}: {done.stderr.strip()[-300:]}"
+            row["reason"] = f"status {done.returncode}: {without_folders(done.stderr.strip()[-300:])}"
     say(f"  {spec['name']}: {row['status']} {row['reason']}")
     return row
 
@@ -40,8 +41,6 @@ def _lengths_file(word: str, scratch: Path) -> str:
     """ "workload:NAME" becomes a file with the token counts of that workload's specification."""
     if not word.startswith("workload:"):
         return word
-    from bench.harness.workloads import read_spec
-
     path = scratch / "lengths.json"
     path.write_text(json.dumps(read_spec(word.partition(":")[2])["tokens"]), encoding="utf-8")
     return str(path)

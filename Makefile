@@ -22,6 +22,7 @@ test: $(VENV)/.test
 
 # The whole measurement harness on the demonstration checkpoint: ledger, check of the ledger, tables and figures.
 bench: $(VENV)/.bench
+	rm -rf build/bench
 	$(BIN)/python -m bench.harness.run bench/plans/cpu-demo.json --out build/bench
 	$(BIN)/python -m bench.validate build/bench/cpu-demo.json
 	$(BIN)/python -m bench.report build/bench/cpu-demo.json --figures build/bench/figures

@@ -10,17 +10,19 @@ import contextlib
 import http.client
 import json
 import re
+import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from email.message import Message
 from typing import Any
 from urllib.parse import urlsplit
 
 from bench.harness.workloads import Request
 
 PATH = "/v1/systemone"
-_HEADERS = {"Content-Type": "application/json"}
 
 
 @dataclass(frozen=True)
@@ -55,42 +57,66 @@ class Pass:
 
 
 class Connection:
-    """One kept connection. Not for several threads."""
+    """One kept connection; a request goes out in one write. Not for several threads."""
 
     def __init__(self, url: str, timeout_s: float, key: str = "") -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ValueError(f"url: found {url!r}, allowed: http://HOST:PORT or https://HOST")
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._http = kind(parts.hostname, parts.port, timeout=timeout_s)
+        self._host, self._secure = parts.hostname, parts.scheme == "https"
+        self._port = parts.port or (443 if self._secure else 80)
+        self._timeout_s = timeout_s
         self._prefix = parts.path.rstrip("/")
-        self._headers = {**_HEADERS, **({"Authorization": f"Bearer {key}"} if key else {})}
+        self._common = f"Host: {parts.netloc.rpartition('@')[2]}\r\n"
+        self._common += f"Authorization: Bearer {key}\r\n" if key else ""
+        self._socket: socket.socket | None = None
 
-    def open(self) -> None:
+    def open(self) -> socket.socket:
         """Connects, so that no measured request has to. Raises OSError."""
-        self._http.connect()
+        if self._socket is None:
+            plain = socket.create_connection((self._host, self._port), self._timeout_s)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            context = ssl.create_default_context() if self._secure else None
+            self._socket = context.wrap_socket(plain, server_hostname=self._host) if context else plain
+        return self._socket
 
     def close(self) -> None:
-        self._http.close()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
 
     def post(self, body: bytes) -> Reply:
         """One decision; never raises for what the server or the network does."""
         start = time.perf_counter()
         try:
-            self._http.request("POST", self._prefix + PATH, body, self._headers)
-            response = self._http.getresponse()
-            text = response.read().decode("utf-8")
+            status, raw, headers = self._exchange("POST", PATH, body)
+            text = raw.decode("utf-8")
         except (OSError, http.client.HTTPException, UnicodeDecodeError) as error:
-            self._http.close()
+            self.close()
             return Reply(0, f"{type(error).__name__}: {error}", 1e3 * (time.perf_counter() - start))
         ms = 1e3 * (time.perf_counter() - start)
-        return Reply(response.status, text, ms, _model_ms(response.getheader("Server-Timing")))
+        return Reply(status, text, ms, _model_ms(headers.get("Server-Timing")))
 
     def get(self, path: str) -> tuple[int, str]:
         """Raises OSError, http.client.HTTPException."""
-        self._http.request("GET", self._prefix + path)
-        response = self._http.getresponse()
-        return response.status, response.read().decode("utf-8", "replace")
+        status, raw, _ = self._exchange("GET", path, b"")
+        return status, raw.decode("utf-8", "replace")
+
+    def _exchange(self, method: str, path: str, body: bytes) -> tuple[int, bytes, Message]:
+        head = f"{method} {self._prefix}{path} HTTP/1.1\r\n{self._common}"
+        if body:
+            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        connection = self.open()
+        connection.sendall(f"{head}\r\n".encode() + body)
+        response = http.client.HTTPResponse(connection, method=method)
+        try:
+            response.begin()
+            raw = response.read()
+            if response.will_close:
+                self.close()
+        finally:
+            response.close()
+        return response.status, raw, response.headers
 
 
 def _model_ms(timing: str | None) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -65,8 +66,9 @@ def _arms(ledger: Ledger) -> Figure | None:
     """Mean latency by arm, one panel a workload, one bar a pass: backends, or graph caches."""
     lowest = min((one["concurrency"] for _, one in _complete(ledger, lambda _: True)), default=0)
     found = list(_complete(ledger, lambda one: one["concurrency"] == lowest))
-    workloads = list(dict.fromkeys(one["workload"] for _, one in found))
-    if len({arm for arm, _ in found}) < 2:
+    arms = Counter(one["workload"] for _, one in found)
+    workloads = [name for name in ledger["plan"]["workloads"] if arms[name] > 1]
+    if not workloads:
         return None
     columns = min(3, len(workloads))
     rows = -(-len(workloads) // columns)
@@ -219,8 +221,8 @@ def _delta_and_http(ledger: Ledger) -> Figure | None:
         for n in lengths:
             offset: Any = {"xytext": (4, 6), "textcoords": "offset points", "fontsize": 8}
             axes[0].annotate(f"{delta[n]:.1f}", (n, delta[n]), **offset)
-        axes[0].set_ylim(bottom=0)
-        axes[0].margins(x=0.1, y=0.15)
+        axes[0].set_ylim(0, 1.15 * max(delta.values()))
+        axes[0].margins(x=0.1)
         axes[0].set_xlabel("tokens of the prompt")
         axes[0].set_ylabel("us a layer")
         axes[0].set_title("one gated delta net call\n(inputs, rule and gated norm)", fontsize=10)

@@ -14,7 +14,8 @@ def markdown(ledger: Ledger, file: str) -> str:
     parts = [
         f"### {plan['title']}",
         f"Ledger: `{file}` (experiment {ledger['experiment']}, {ledger['status']}, "
-        f"{ledger['finished'][:10]}, plan `{ledger['plan_sha256'][:12]}`, rows `{ledger['rows_sha256'][:12]}`). {environment(ledger)}",
+        f"{ledger['finished'][:10]}, plan `{ledger['plan_sha256'][:12]}`, "
+        f"rows `{ledger['rows_sha256'][:12]}`). " + environment(ledger),
     ]
     parts += [f"{note}" for note in plan.get("notes", [])]
     if ledger["arms"]:

@@ -12,8 +12,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from bench.harness import ledger, validation
+from bench.harness.hashing import digest
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,7 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         except (OSError, ValueError) as error:
             found.append(f"{path.name}: {error}")
             continue
-        found += [f"{path.name}: {fault}" for fault in validation.faults(loaded[-1])]
+        faults = validation.faults(loaded[-1])
+        found += [f"{path.name}: {fault}" for fault in faults or _plan(path, loaded[-1])]
     if args.agree and not found:
         try:
             found += validation.disagreements(*loaded)
@@ -46,6 +49,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not found:
         print(f"{len(loaded)} valid" + (", in agreement" if args.agree else ""))
     return 1 if found else 0
+
+
+def _plan(path: Path, record: Any) -> list[str]:
+    """A fault when the plan written before the run lies beside the ledger and is not the ledger's."""
+    written = path.with_name(f"{path.stem}.plan.json")
+    if not written.is_file() or digest(ledger.read(written)) == digest(record.get("plan")):
+        return []
+    return [f"plan: not the one in {written.name}"]
 
 
 if __name__ == "__main__":

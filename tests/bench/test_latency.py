@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
+from bench.harness.latency import figures, p95, ranges, relative_range
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-from bench.harness.latency import figures, p95, ranges, relative_range
 
 LATENCIES = st.lists(st.floats(0.01, 1e5), min_size=1, max_size=200)
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from bench.harness.checkpoints import provide
 from bench.harness.counting import PromptCounter
 from bench.harness.text import Stream, fill
-from bench.harness.workloads import FOLDER, check_hashes, generate, noul_of, read_spec
+from bench.harness.workloads import FOLDER, Workload, check_hashes, generate, noul_of, read_spec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from openjev.demo import build_checkpoint
 from tests.conformance.service import SMALL
 
@@ -38,32 +40,46 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> dict[str, PromptCounter]:
     }
 
 
-@pytest.mark.parametrize("name", [name for name in SPECS if name not in LETTERS])
-def test_requests_have_the_recorded_hash_under_the_demo_tokenizer(
-    name: str, counter: PromptCounter
+@pytest.fixture(scope="session")
+def made(counter: PromptCounter, real: dict[str, PromptCounter]) -> Callable[[str, str], Workload]:
+    """The workload of a name under a tokenizer, generated once."""
+
+    @functools.cache
+    def made(name: str, tokenizer: str) -> Workload:
+        used = counter if tokenizer == "demo" else real["letters" if name in LETTERS else "scalar"]
+        return generate(read_spec(name), used)
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("name", "tokenizer"),
+    [(name, tokenizer) for name in SPECS for tokenizer in read_spec(name)["requests_sha256"]],
+)
+def test_requests_have_the_recorded_hash(
+    name: str, tokenizer: str, made: Callable[[str, str], Workload]
 ) -> None:
-    spec = read_spec(name)
-    assert generate(spec, counter).sha256 == spec["requests_sha256"]["demo"]
+    assert made(name, tokenizer).sha256 == read_spec(name)["requests_sha256"][tokenizer]
 
 
-@pytest.mark.parametrize("name", SPECS)
-def test_requests_have_the_recorded_hash_under_the_real_tokenizer(
-    name: str, real: dict[str, PromptCounter]
-) -> None:
-    spec = read_spec(name)
-    made = generate(spec, real["letters" if name in LETTERS else "scalar"])
-    assert made.sha256 == spec["requests_sha256"]["qwen3.5"]
+def test_every_workload_is_pinned_under_the_real_tokenizer() -> None:
+    assert all("qwen3.5" in read_spec(name)["requests_sha256"] for name in SPECS)
 
 
+@pytest.mark.parametrize("tokenizer", ["demo", "qwen3.5"])
 @pytest.mark.parametrize("name", ["noul-74", "fixed-107"])
 def test_prompts_have_exactly_the_tokens_asked_for_in_order(
-    name: str, counter: PromptCounter, real: dict[str, PromptCounter]
+    name: str,
+    tokenizer: str,
+    made: Callable[[str, str], Workload],
+    counter: PromptCounter,
+    real: dict[str, PromptCounter],
 ) -> None:
-    spec = read_spec(name)
-    for one in (counter, real["scalar"]):
-        made = generate(spec, one)
-        assert [request.prompts for request in made.requests] == [(n,) for n in spec["tokens"]]
-        assert [one.prompts(json.loads(r.body)) for r in made.requests] == [[n] for n in spec["tokens"]]
+    tokens = read_spec(name)["tokens"]
+    used = counter if tokenizer == "demo" else real["scalar"]
+    requests = made(name, tokenizer).requests
+    assert [request.prompts for request in requests] == [(n,) for n in tokens]
+    assert [used.prompts(json.loads(request.body)) for request in requests] == [[n] for n in tokens]
 
 
 def test_noul_74_is_the_published_list() -> None:
@@ -72,31 +88,28 @@ def test_noul_74_is_the_published_list() -> None:
 
 
 @pytest.mark.parametrize("name", ["noul-74", "fixed-107", "mixed-64"])
-def test_no_two_requests_are_alike(name: str, counter: PromptCounter) -> None:
-    requests = generate(read_spec(name), counter).requests
+def test_no_two_requests_are_alike(name: str, made: Callable[[str, str], Workload]) -> None:
+    requests = made(name, "demo").requests
     assert len({request.body for request in requests}) == len(requests)
     states = [json.dumps(json.loads(request.body)["state"]) for request in requests]
     assert len(set(states)) == len(states)
 
 
-def test_mixed_64_has_its_four_slices(counter: PromptCounter) -> None:
-    spec = read_spec("mixed-64")
-    made = [json.loads(request.body) for request in generate(spec, counter).requests]
-    kinds = [
-        tuple(sorted(question["type"] for question in body["questions"].values())) for body in made
-    ]
-    assert len(made) == 64
+def test_mixed_64_has_its_four_slices(made: Callable[[str, str], Workload]) -> None:
+    bodies = [json.loads(request.body) for request in made("mixed-64", "demo").requests]
+    kinds = [tuple(sorted(question["type"] for question in body["questions"].values())) for body in bodies]
+    assert len(bodies) == 64
     assert kinds.count(("choice", "noul", "score")) == 16
     assert kinds.count(("noul",) * 4) == 16
     assert kinds.count(("noul",)) == 32
     assert kinds[:16].count(("noul",)) < 16, "the order is shuffled"
 
 
-def test_repeated_questions_are_those_of_the_short_requests(counter: PromptCounter) -> None:
-    source = [r for r in generate(read_spec("noul-74"), counter).requests if r.tokens <= 400]
-    made = generate(read_spec("repeat-4"), counter).requests
-    assert len(made) == len(source) == 60
-    for request, single in zip(made, source, strict=True):
+def test_repeated_questions_are_those_of_the_short_requests(made: Callable[[str, str], Workload]) -> None:
+    source = [r for r in made("noul-74", "demo").requests if r.tokens <= 400]
+    repeated = made("repeat-4", "demo").requests
+    assert len(repeated) == len(source) == 60
+    for request, single in zip(repeated, source, strict=True):
         body, asked = json.loads(request.body), json.loads(single.body)
         assert list(body["questions"]) == ["q1", "q2", "q3", "q4"]
         assert list(body["questions"].values()) == 4 * [asked["questions"]["q"]]
@@ -104,16 +117,18 @@ def test_repeated_questions_are_those_of_the_short_requests(counter: PromptCount
         assert request.prompts == 4 * single.prompts
 
 
-def test_the_example_has_seven_candidates_and_539_tokens(real: dict[str, PromptCounter]) -> None:
-    (request,) = generate(read_spec("example-7"), real["scalar"]).requests
+def test_the_example_has_seven_candidates_and_539_tokens(made: Callable[[str, str], Workload]) -> None:
+    (request,) = made("example-7", "qwen3.5").requests
     assert (request.questions, len(request.prompts), sum(request.prompts)) == (3, 7, 539)
 
 
-def test_wide_requests_have_the_candidates_and_states_asked_for(real: dict[str, PromptCounter]) -> None:
+def test_wide_requests_have_the_candidates_and_states_asked_for(
+    made: Callable[[str, str], Workload], real: dict[str, PromptCounter]
+) -> None:
     spec = read_spec("wide")
-    made = generate(spec, real["scalar"]).requests
     found = [
-        (real["scalar"].text(json.loads(request.body)["state"]), len(request.prompts)) for request in made
+        (real["scalar"].text(json.loads(request.body)["state"]), len(request.prompts))
+        for request in made("wide", "qwen3.5").requests
     ]
     assert found == [(tokens, n) for tokens in spec["states"] for n in spec["candidates"]]
 

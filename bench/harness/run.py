@@ -5,7 +5,7 @@
 For each plan DIR gets NAME.plan.json (written before anything is measured) and the ledger NAME.json, which
 grows arm by arm. An experiment whose complete ledger is there already, of the same plan, is not run again;
 --label names a repetition: NAME-LABEL.json. Exit status 0: every gate passed, 1: one did not, 2: a plan or
-the command line was wrong.
+the command line was wrong, 130: interrupted.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--commit", default="", help="of the sources, where there is no repository")
     parser.add_argument("--workloads", type=Path, default=workloads.FOLDER, help="folder of specifications")
+    parser.add_argument("--scratch", type=Path, help="folder that keeps seeded checkpoints between runs")
     args = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -47,7 +48,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"bench: error: {error}", file=sys.stderr)
         return 2
     args.out.mkdir(parents=True, exist_ok=True)
-    outcomes = [_experiment(one, args) for one in declared]
+    try:
+        outcomes = [_experiment(one, args) for one in declared]
+    except KeyboardInterrupt:
+        _say("interrupted; what was measured is in the ledger")
+        return 130
     return 0 if all(outcomes) else 1
 
 
@@ -71,9 +76,11 @@ def _experiment(declared: plan.Plan, args: argparse.Namespace) -> bool:
     planned = args.out / f"{name}.plan.json"
     planned.write_text(json.dumps(declared, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     _say(f"{name}: plan {plan.sha256(declared)[:12]} written")
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory() as temporary:
+        scratch = args.scratch or Path(temporary)
         try:
-            record = _run(declared, args, Path(scratch), path)
+            scratch.mkdir(parents=True, exist_ok=True)
+            record = _run(declared, args, scratch, path)
         except (OpenJevError, OSError, ImportError, ValueError) as error:
             _say(f"{name}: {type(error).__name__}: {error}")
             return False

@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if found:
             print(f"{path.name}: not valid: {found[0]}", file=sys.stderr)
             return 1
-        block = tables.markdown(record, path.name)
+        block = tables.markdown(record, os.path.relpath(path, args.docs.parent) if args.docs else path.name)
         if args.figures:
             drawn = figures.draw(record, args.figures, path.stem)
             if args.docs:

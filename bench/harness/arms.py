@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -87,15 +88,47 @@ def running(arm: Mapping[str, Any], checkpoint: Checkpoint, log: Path, torch_pyt
     for name in [name for name in environment if name.startswith("OPENJEV_") and name != "OPENJEV_CACHE"]:
         del environment[name]
     begin = time.monotonic()
+    process: subprocess.Popen[bytes] | None = None
     with log.open("wb") as output:
-        process = subprocess.Popen(
-            words, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
-        )
         try:
+            with _uninterrupted():
+                process = subprocess.Popen(
+                    words,
+                    cwd=ROOT,
+                    env=environment,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
             url = _wait_until_ready(process, log, arm["name"], begin + START_TIMEOUT_S)
             yield Server(url, process.pid, time.monotonic() - begin)
         finally:
-            _stop(process)
+            if process is not None:
+                with _uninterrupted():
+                    _stop(process)
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Holds SIGTERM and SIGINT back until the block has ended.
+
+    An exception out of a handler while a process is being made would leave one that nobody knows of.
+    """
+    held: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {
+        number: signal.signal(number, lambda found, _: held.append(found))
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if held:
+        signal.raise_signal(held[0])
 
 
 def _wait_until_ready(process: subprocess.Popen[bytes], log: Path, name: str, deadline: float) -> str:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import platform
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.harness.memory import Nvml
 
 _PACKAGES = ("openjev", "numpy", "tokenizers", "aiohttp", "uvloop", "nvidia-cublas")
+TORCH_PACKAGES = ("torch", "transformers", "peft", "flash-linear-attention", "openjev")
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -32,6 +35,25 @@ def describe(commit: str = "") -> dict[str, Any]:
 def versions(names: tuple[str, ...]) -> dict[str, str | None]:
     """Installed versions; None: not installed."""
     return {name: _version(name) for name in names}
+
+
+def versions_elsewhere(python: str, names: Sequence[str]) -> dict[str, str | None]:
+    """Installed versions as another interpreter sees them; None: not installed, or no answer."""
+    code = (
+        "import importlib.metadata as m, json, sys\n"
+        "def version(name):\n"
+        "    try:\n        return m.version(name)\n"
+        "    except m.PackageNotFoundError:\n        return None\n"
+        "print(json.dumps({name: version(name) for name in sys.argv[1:]}))"
+    )
+    try:
+        done = subprocess.run(
+            [python, "-c", code, *names], capture_output=True, text=True, timeout=60, check=True
+        )
+        found: dict[str, str | None] = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return dict.fromkeys(names)
+    return found
 
 
 def gpu_facts() -> dict[str, Any] | None:

@@ -214,27 +214,34 @@ def _delta_and_http(ledger: Ledger) -> Figure | None:
     http = list(_http(ledger))
     if not http:
         return None
-    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4.2), layout="constrained")
+    panels = 2 if delta else 1
+    figure, axes = pyplot.subplots(
+        1, panels, figsize=(5.5 * panels, 4.4), squeeze=False, layout="constrained"
+    )
     if delta:
-        lengths = sorted(delta)
-        axes[0].plot(lengths, [delta[n] for n in lengths], marker="o", color=_COLOURS[0])
-        for n in lengths:
-            offset: Any = {"xytext": (4, 6), "textcoords": "offset points", "fontsize": 8}
-            axes[0].annotate(f"{delta[n]:.1f}", (n, delta[n]), **offset)
-        axes[0].set_ylim(0, 1.15 * max(delta.values()))
-        axes[0].margins(x=0.1)
-        axes[0].set_xlabel("tokens of the prompt")
-        axes[0].set_ylabel("us a layer")
-        axes[0].set_title("one gated delta net call\n(inputs, rule and gated norm)", fontsize=10)
-    else:
-        axes[0].set_axis_off()
-    axes[1].boxplot([values for _, values in http], showfliers=False)
-    axes[1].set_xticks(range(1, len(http) + 1), [label for label, _ in http], rotation=20, ha="right")
-    axes[1].set_ylabel("latency less model time, ms")
-    axes[1].set_ylim(bottom=0)
-    axes[1].set_title("around the model: HTTP, JSON, tokens, queue\n(box: quartiles; each pass)", fontsize=10)
+        _delta(axes[0][0], delta)
+    axis = axes[0][-1]
+    axis.boxplot([values for _, values in http], showfliers=False)
+    axis.set_xticks(range(1, len(http) + 1), [label for label, _ in http], rotation=20, ha="right")
+    axis.set_ylabel("latency less model time, ms")
+    axis.set_ylim(bottom=0)
+    axis.set_title("around the model: HTTP, JSON, tokens, queue\n(box: quartiles; each pass)", fontsize=10)
     figure.suptitle(ledger["plan"]["title"], fontsize=11)
     return figure
+
+
+def _delta(axis: Axes, us: Mapping[int, float]) -> None:
+    """Microseconds of a call by tokens."""
+    lengths = sorted(us)
+    axis.plot(lengths, [us[n] for n in lengths], marker="o", color=_COLOURS[0])
+    for n in lengths:
+        offset: Any = {"xytext": (4, 6), "textcoords": "offset points", "fontsize": 8}
+        axis.annotate(f"{us[n]:.1f}", (n, us[n]), **offset)
+    axis.set_ylim(0, 1.15 * max(us.values()))
+    axis.margins(x=0.1)
+    axis.set_xlabel("tokens of the prompt")
+    axis.set_ylabel("us a layer")
+    axis.set_title("one gated delta net call\n(inputs, rule and gated norm)", fontsize=10)
 
 
 def _http(ledger: Ledger) -> Iterator[tuple[str, list[float]]]:

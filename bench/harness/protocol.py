@@ -18,7 +18,7 @@ from bench.harness import arms, error_runs
 from bench.harness.checkpoints import Checkpoint
 from bench.harness.client import Connection, Pass, Sample, parse_response, run_pass
 from bench.harness.counting import PromptCounter
-from bench.harness.environment import gpu_facts
+from bench.harness.environment import TORCH_PACKAGES, gpu_facts, versions_elsewhere
 from bench.harness.hashing import digest, without_timings
 from bench.harness.latency import figures, ranges
 from bench.harness.memory import Nvml, resident_bytes, sampled
@@ -55,6 +55,20 @@ class Recorder:
         }
 
 
+def new_row(arm: Mapping[str, Any], checkpoint: Checkpoint, torch_python: str) -> dict[str, Any]:
+    """The row of an arm that has not run yet."""
+    return {
+        "name": arm["name"],
+        "status": "failed",
+        "reason": "interrupted",
+        "command": arms.shown_command(arm, checkpoint),
+        "versions": _versions_of(arm, torch_python),
+        "gpu_before": gpu_facts(),
+        "measurements": [],
+        "errors": [],
+    }
+
+
 def run_arm(
     plan: Plan,
     arm: Mapping[str, Any],
@@ -66,17 +80,8 @@ def run_arm(
     torch_python: str,
     say: Callable[[str], None],
 ) -> None:
-    """Fills `recorder.row`; the row's status says "completed" or "failed", and why."""
+    """Fills `recorder.row`, a new_row; its status becomes "completed" or "failed", and it says why."""
     row = recorder.row
-    row.update(
-        name=arm["name"],
-        status="failed",
-        reason="interrupted",
-        command=arms.shown_command(arm, checkpoint),
-        gpu_before=gpu_facts(),
-        measurements=[],
-        errors=[],
-    )
     try:
         with arms.running(arm, checkpoint, log, torch_python) as server:
             row["start_s"] = round(server.start_s, 3)
@@ -92,6 +97,13 @@ def run_arm(
     except (arms.ArmError, RequestFailedError, OSError, ValueError) as error:
         row["reason"] = f"{type(error).__name__}: {error}"
         say(f"  {arm['name']}: failed: {row['reason']}")
+
+
+def _versions_of(arm: Mapping[str, Any], torch_python: str) -> dict[str, str | None]:
+    """Of what an arm has beside the environment of the harness."""
+    if not arm["kind"].startswith("transformers"):
+        return {}
+    return versions_elsewhere(torch_python, TORCH_PACKAGES)
 
 
 def _memory_of(arm: Mapping[str, Any], server: arms.Server) -> tuple[str, Callable[[], int] | None]:

@@ -109,9 +109,9 @@ def _run(declared: plan.Plan, args: argparse.Namespace, scratch: Path, path: Pat
     recorder = protocol.Recorder(record["responses"])
     try:
         for arm in declared["arms"]:
-            recorder.row = {}
-            record["arms"].append(recorder.row)
             _say(f"  {arm['name']}: starting")
+            recorder.row = protocol.new_row(arm, checkpoint, args.torch_python)
+            record["arms"].append(recorder.row)
             log = path.with_name(f"{path.stem}.{arm['name']}.log")
             protocol.run_arm(
                 declared, arm, checkpoint, generated, counter, recorder, log, args.torch_python, _say

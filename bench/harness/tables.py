@@ -9,17 +9,17 @@ Ledger = Mapping[str, Any]
 
 
 def markdown(ledger: Ledger, file: str) -> str:
-    """The tables of one ledger; `file` is its name beside the others."""
+    """The tables of one ledger; `file` is its path as seen from the page."""
     plan = ledger["plan"]
     parts = [
         f"### {plan['title']}",
-        f"Ledger: `{file}` (experiment {ledger['experiment']}, {ledger['status']}, "
+        f"Ledger: [{file}]({file}) (experiment {ledger['experiment']}, {ledger['status']}, "
         f"{ledger['finished'][:10]}, plan `{ledger['plan_sha256'][:12]}`, "
         f"rows `{ledger['rows_sha256'][:12]}`). " + environment(ledger),
     ]
     parts += [f"{note}" for note in plan.get("notes", [])]
     if ledger["arms"]:
-        parts += [table(*_passes(ledger)), table(*_arms(ledger))]
+        parts += [*_versions(ledger), table(*_passes(ledger)), table(*_arms(ledger))]
     for row in ledger["native"]:
         parts += list(_native(row))
     parts.append(table(*_verdicts(ledger)))
@@ -44,6 +44,17 @@ def environment(ledger: Ledger) -> str:
         f"{gpu['name']}, driver {gpu['driver']}" if gpu else f"{found['cores']} cores of {found['processor']}"
     )
     return f"{device}; Python {found['python']}, {packages}; commit {found['commit']}."
+
+
+def _versions(ledger: Ledger) -> Iterator[str]:
+    """Of arms that run in an environment of their own; one line for all that have the same."""
+    lines: dict[str, list[str]] = {}
+    for arm in ledger["arms"]:
+        found = ", ".join(f"{name} {v}" for name, v in arm["versions"].items() if v)
+        if found:
+            lines.setdefault(found, []).append(arm["name"])
+    for found, arms in lines.items():
+        yield f"{', '.join(arms)}: {found}."
 
 
 def number(value: float | None, digits: int = 2) -> str:

@@ -100,6 +100,7 @@ def an_arm(name: str, passes: Sequence[Json]) -> Json:
         "status": "completed",
         "reason": "",
         "command": ["python", "-m", "openjev"],
+        "versions": {},
         "gpu_before": None,
         "gpu_after": None,
         "start_s": 1.5,

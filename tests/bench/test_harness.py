@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import xml.etree.ElementTree
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from bench.harness.arms import without_folders
 from openjev.demo import build_checkpoint
 from tests.conformance.service import SMALL
 
+ROOT = Path(__file__).resolve().parents[2]
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -100,7 +104,7 @@ def test_the_report_draws_both_passes_and_fills_the_page(out: Path) -> None:
     assert report.main(arguments) == 0
     assert page.read_text(encoding="utf-8") == once, "a block is replaced, not added again"
     assert once.startswith("# Page\n\nKept.\n\n<!-- begin small")
-    assert "Ledger: `small.json`" in once
+    assert "Ledger: [small.json](small.json)" in once
     assert once.count("| share-on | tiny |") == 2
     assert "| the same bits | passed |" in once
     for kind in ("arms", "concurrency", "tokens", "delta-http"):
@@ -135,3 +139,36 @@ def test_an_arm_that_cannot_start_is_reported_and_fails_the_run(
     assert [arm["status"] for arm in record["arms"]] == ["completed", "failed"]
     assert {v["gate"]: v["verdict"] for v in record["verdicts"]}["the same bits"] == "not evaluated"
     assert validate.main([str(out / "broken.json")]) == 0
+
+
+def test_a_run_told_to_stop_stops_its_server_and_leaves_a_valid_ledger(out: Path) -> None:
+    plan = json.loads((out / "plan.json").read_text(encoding="utf-8"))
+    plan["experiment"] = "stopped"
+    (out / "stopped-plan.json").write_text(json.dumps(plan), encoding="utf-8")
+    words = [str(out / "stopped-plan.json"), "--out", str(out), "--workloads", str(out)]
+    command = [sys.executable, "-m", "bench.harness.run", *words]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if "share-off: starting" in line:
+            process.send_signal(signal.SIGTERM)
+    process.stderr.close()
+    assert process.wait(60) == 130, "".join(lines)
+    assert "interrupted; what was measured is in the ledger" in lines[-1]
+    record = ledgers.read(out / "stopped.json")
+    assert record["status"] == "incomplete"
+    assert record["arms"][0]["status"] == "completed"
+    assert all(arm["reason"] == "interrupted" for arm in record["arms"][1:])
+    assert validate.main([str(out / "stopped.json")]) == 0
+    commands = [read_text(path) for path in Path("/proc").glob("[0-9]*/cmdline")]
+    assert not any("serve" in words and str(out) in words for words in commands)
+
+
+def read_text(path: Path) -> str:
+    """Empty for a process that has ended meanwhile."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -41,8 +41,8 @@ def run(folder: Path, made: workloads.Workload, tmp_path: Path) -> Run:
         plan = copy.deepcopy(PLAN)
         plan["protocol"]["concurrency"] = concurrency
         arm = {"name": "peer", "kind": "url", "url": server.url}
-        recorder = protocol.Recorder({})
         checkpoint = Checkpoint(folder, "own", seeded=False)
+        recorder = protocol.Recorder({}, protocol.new_row(arm, checkpoint, "python"))
         counter = PromptCounter(folder)
         log = tmp_path / "log"
         protocol.run_arm(

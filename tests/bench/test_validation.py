@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from tests.bench.ledgers import a_ledger, noul
 
 Json = dict[str, Any]
+ROOT = Path(__file__).resolve().parents[2]
 WHOLE = a_ledger()
 
 
@@ -235,3 +236,15 @@ def test_runs_of_different_plans_are_not_compared() -> None:
     other["plan_sha256"] = "0" * 64
     with pytest.raises(ValueError, match="different plans"):
         validation.disagreements(WHOLE, other)
+
+
+LEDGERS = sorted((ROOT / "docs" / "measurements").glob("*/*.plan.json"))
+
+
+@pytest.mark.parametrize("path", LEDGERS, ids=lambda path: path.name)
+def test_the_published_ledgers_are_valid_and_of_their_plans(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = path.with_name(path.name.replace(".plan.json", ".json"))
+    assert validate.main([str(record)]) == 0, capsys.readouterr().out
+    assert f"<!-- begin {record.stem}:" in (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8")

@@ -216,7 +216,7 @@ def _delta_and_http(ledger: Ledger) -> Figure | None:
         return None
     panels = 2 if delta else 1
     figure, axes = pyplot.subplots(
-        1, panels, figsize=(5.5 * panels, 4.4), squeeze=False, layout="constrained"
+        1, panels, figsize=(11 if delta else 8, 4.4), squeeze=False, layout="constrained"
     )
     if delta:
         _delta(axes[0][0], delta)

@@ -26,7 +26,7 @@ constexpr int kShortRounds = 3;
 // allows for an algorithm in steady use, which differs between algorithms by more than their times
 // in short bursts do. Where there are fewer rows reading the weights takes most of the time.
 constexpr std::int64_t kSteadyRows = 96;
-constexpr double kSettle = 30e3, kSteadyTurn = 70e3, kShortTurn = 1500;
+constexpr double kSettle = 30e3, kSteadyTurn = 50e3, kShortTurn = 1500;
 constexpr double kClearly = 0.01;  // of the time
 
 // Weights of fewer bytes in all could still lie in the L2 cache when their turn comes again;

@@ -44,7 +44,9 @@ class Repository:
         """Like `get`; None when the repository has no such file."""
         if self._cached(name) is not None:
             return self.get(name)
-        return self.get(name) if self._download and name in self.names() else None
+        if not self._download:
+            return None
+        return self.get(name) if name in self.names() else None
 
     def names(self) -> frozenset[str]:
         """Every file of the repository, as the hub lists it. Raises CheckpointError."""

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from openjev.checkpoints import CHECKPOINTS, KnownCheckpoint
+from openjev import checkpoints
+from openjev.checkpoints import KnownCheckpoint
 from openjev.errors import CheckpointError
 from openjev.head_file import Head, read_head
 from openjev.json_fields import JsonFields
@@ -161,7 +162,7 @@ def _read_open_jev(root: Path, row: KnownCheckpoint | None) -> Package:
 
 def _read_cua(root: Path, row: KnownCheckpoint | None) -> Package:
     if row is None:
-        row = next(known for known in CHECKPOINTS if known.family == "cua-s1")
+        row = next(known for known in checkpoints.CHECKPOINTS if known.family == "cua-s1")
         named = JsonFields(root / ADAPTER_CONFIG).text_or("base_model_name_or_path", "")
         if named.casefold() != row.base_id.casefold():
             raise CheckpointError(
@@ -229,12 +230,14 @@ def _own(root: Path, listed: Identity, base: Identity) -> Identity:
 
 
 def _known_by_hash(adapter_sha256: str) -> KnownCheckpoint | None:
-    return next((row for row in CHECKPOINTS if row.hashes.get(ADAPTER_TENSORS) == adapter_sha256), None)
+    return next(
+        (row for row in checkpoints.CHECKPOINTS if row.hashes.get(ADAPTER_TENSORS) == adapter_sha256), None
+    )
 
 
 def _known_by_name(name: str) -> KnownCheckpoint | None:
     wanted = name.casefold()
-    return next((r for r in CHECKPOINTS if wanted in (r.checkpoint_id.casefold(), r.name)), None)
+    return next((r for r in checkpoints.CHECKPOINTS if wanted in (r.checkpoint_id.casefold(), r.name)), None)
 
 
 def _check_known(row: KnownCheckpoint, root: Path, base: Identity) -> None:

@@ -71,16 +71,15 @@ def pull_package(row: KnownCheckpoint, *, download: bool = True) -> Package:
     """The package of a known checkpoint, read and checked."""
     repository = Repository(row.checkpoint_id, row.checkpoint_revision, download=download)
     if row.family == "cua-s1":
-        root = _first(repository, _CUA_ROOTS, ADAPTER_CONFIG)
+        root = _first(repository, _CUA_ROOTS, ADAPTER_CONFIG, download)
         files: tuple[str, ...] = (ADAPTER_CONFIG, ADAPTER_TENSORS)
     else:
-        root = _first(repository, _OPEN_JEV_ROOTS, "model.json")
+        root = _first(repository, _OPEN_JEV_ROOTS, "model.json", download)
         files = _OPEN_JEV_FILES
     paths = {name: repository.get(root + name) for name in files}
-    for name, digest in row.hashes.items():
-        path = next(place for file, place in paths.items() if file.rsplit("/", 1)[-1] == name)
-        found = sha256_of(path)
-        if found != digest:
+    for name, path in paths.items():
+        digest = row.hashes.get(path.name)
+        if digest is not None and (found := sha256_of(path)) != digest:
             raise repository.refuse(root + name, path, f"SHA-256 {found}", f"{digest}, the published file's")
     if root == "package/checkpoint/":
         repository.find("package/manifest.json")
@@ -88,10 +87,12 @@ def pull_package(row: KnownCheckpoint, *, download: bool = True) -> Package:
     return read_package(folder, row)
 
 
-def _first(repository: Repository, roots: tuple[str, ...], probe: str) -> str:
+def _first(repository: Repository, roots: tuple[str, ...], probe: str, download: bool) -> str:
     for root in roots:
         if repository.find(root + probe) is not None:
             return root
+    where = "in the repository" if download else "in the cache"
     raise CheckpointError(
-        f"{repository}: found none of {', '.join(root + probe for root in roots)}, allowed: one of them"
+        f"{repository}: found none of {', '.join(root + probe for root in roots)} {where}, "
+        "allowed: one of them"
     )

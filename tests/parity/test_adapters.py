@@ -121,9 +121,7 @@ def test_unmerged_transformers_and_our_merged_scores(
             np.linalg.norm(want) * np.linalg.norm(weight, axis=1).max()
         )
     with capsys.disabled():
-        print(
-            f"\n{made.case.name}: merged to fp32 unmerged | bf16 unmerged to it | change of a score"
-        )
+        print(f"\n{made.case.name}: merged to fp32 unmerged | bf16 unmerged to it | change of a score")
         print("\n".join(lines))
 
 

@@ -1,5 +1,7 @@
 // Weights from a checkpoint's files, with or without an adapter merged into them.
+#include <cstddef>
 #include <cstring>
+#include <memory>
 
 #include "model/adapter.h"
 #include "model/merge.h"
@@ -93,8 +95,12 @@ class CheckpointSource final : public WeightSource {
     std::size_t bytes = 0;
     for (std::size_t i = 0; i < parts.size(); ++i)
       if (adapter_->find(parts[i].name) != nullptr) bytes += bytes_of(views[i]);
-    if (merged_.size() < bytes) merged_.resize(bytes);
-    std::byte* out = merged_.data();
+    if (merged_bytes_ < bytes) {
+      merged_.reset();  // first, so that there are never two
+      merged_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+      merged_bytes_ = bytes;
+    }
+    std::byte* out = merged_.get();
     for (std::size_t i = 0; i < parts.size(); ++i) {
       const LowRank* update = adapter_->find(parts[i].name);
       if (update == nullptr) continue;
@@ -123,7 +129,8 @@ class CheckpointSource final : public WeightSource {
   Backend& backend_;
   int threads_;
   DType dtype_;
-  std::vector<std::byte> merged_;
+  std::unique_ptr<std::byte[]> merged_;
+  std::size_t merged_bytes_ = 0;
 };
 
 }  // namespace

@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from openjev.cache import cache_folder
-from openjev.errors import CheckpointError
+from openjev.errors import CheckpointError, NotPulledError
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class Repository:
         path = self._cached(name)
         if path is None:
             if not self._download:
-                raise CheckpointError(f"{self}: {name}: not in the cache, allowed: a file that was pulled")
+                raise NotPulledError(f"{self}: {name}: not in the cache, allowed: a file that was pulled")
             path = self._fetch(name)
         self._verify(name, path)
         return path

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from openjev.checkpoints import KnownCheckpoint
-from openjev.errors import CheckpointError
+from openjev.errors import CheckpointError, NotPulledError
 from openjev.hub import Repository
 from openjev.json_fields import JsonFields
 from openjev.package import ADAPTER_CONFIG, ADAPTER_TENSORS, Package, read_package, sha256_of
@@ -92,7 +92,8 @@ def _first(repository: Repository, roots: tuple[str, ...], probe: str, download:
         if repository.find(root + probe) is not None:
             return root
     where = "in the repository" if download else "in the cache"
-    raise CheckpointError(
+    kind = CheckpointError if download else NotPulledError
+    raise kind(
         f"{repository}: found none of {', '.join(root + probe for root in roots)} {where}, "
         "allowed: one of them"
     )

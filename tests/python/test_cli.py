@@ -76,7 +76,9 @@ def jsonl(*rows: Any) -> bytes:
     return b"".join((row if isinstance(row, bytes) else json.dumps(row).encode()) + b"\n" for row in rows)
 
 
-@pytest.mark.parametrize("command", ["serve", "decide", "score", "info", "doctor"])
+@pytest.mark.parametrize(
+    "command", ["serve", "decide", "score", "info", "pull", "export", "verify", "doctor"]
+)
 def test_the_help_of_each_command_shows_an_example(run: Run, command: str) -> None:
     result = run(command, "--help")
     assert result.code == 0
@@ -193,7 +195,6 @@ def test_state_and_questions_come_from_files_and_standard_input(
             ["--noul", "?", "--model", "no-such-model"],
             "no-such-model: found neither a folder nor a known name",
         ),
-        (["--noul", "?", "--model", "open-jev-9b"], "decision.json"),
         (["--noul", "?", "--device", "cuda:99"], "cuda"),
     ],
 )

@@ -7,6 +7,7 @@ standard output, everything else to standard error; both are UTF-8 whatever the 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import io
 import os
@@ -127,8 +128,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_serve(add: Callable[..., _Parser]) -> None:
-    example = "  openjev serve --model ./open-jev-9b --port 8000"
+    example = "  openjev serve ./open-jev-9b --port 8000\n  openjev serve ZefanCai/Open-Jev-9B"
     sub = add("serve", _run_serve, "answer System One requests over HTTP", example, None)
+    sub.add_argument("checkpoint", nargs="?", metavar="PATH|NAME", help="the same as --model")
     settings_module.add_arguments(sub)
 
 
@@ -208,6 +210,10 @@ def _add_checkpoints(add: Callable[..., _Parser]) -> None:
 
 def _run_serve(args: argparse.Namespace, settings: Settings) -> int:
     """The server is an optional part above this package, so it is looked up by name and only here."""
+    if args.checkpoint is not None:
+        if args.model is not None:
+            raise UsageError(f"found {args.checkpoint} and --model {args.model}, allowed: one of the two")
+        settings = dataclasses.replace(settings, model=args.checkpoint)
     try:
         app = importlib.import_module("openjev_server.app")
     except ModuleNotFoundError as error:

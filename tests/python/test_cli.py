@@ -381,6 +381,10 @@ def test_serve_hands_the_settings_to_the_server(run: Run, monkeypatch: pytest.Mo
     environ = {"OPENJEV_PORT": "9000", "OPENJEV_HOST": "::1"}
     assert run("serve", "--port", "9001", environ=environ).code == 0
     assert seen == [openjev.settings.Settings(port=9001, host="::1", device="cpu")]
+    assert run("serve", "open-jev-9b").code == 0
+    assert seen[1].model == "open-jev-9b"
+    twice = run("serve", "open-jev-9b", "--model", "demo")
+    assert twice.code == 2 and "found open-jev-9b and --model demo" in one_line(twice.err)
 
 
 def test_serve_without_the_server_extra_says_how_to_get_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

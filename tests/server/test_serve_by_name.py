@@ -36,7 +36,7 @@ def serve(a_hub: Hub, folder: Path, name: str) -> tuple[list[str], dict[str, str
         "OPENJEV_CACHE": str(folder / "openjev"),
     }
     command = [sys.executable, "-m", "tests.known", str(file), "serve"]
-    return [*command, "--port", "0", "--device", "cpu", "--model", name], environ
+    return [*command, "--port", "0", "--device", "cpu", name], environ
 
 
 @pytest.mark.parametrize("name", [known.NAME, known.CHECKPOINT_ID])

@@ -25,6 +25,7 @@ from openjev.native import runtime
 from openjev.package import ADAPTER_CONFIG, ADAPTER_TENSORS, sha256_of
 from openjev.safetensors_write import ITEM_BYTES, TensorSource, WrittenFile, write_bytes, write_safetensors
 from openjev.sources import AdaptedBase
+from openjev.tokens import open_base_tokenizer
 
 MERGE = "bf16(W + bf16(scale*B@A))"
 SHARD_BYTES = 5_000_000_000
@@ -94,8 +95,8 @@ class _Export:
         if len(self._shards) > 1:
             files.append(self._index())
         files.append(write_bytes(self._work / "config.json", _json(self._flat_config())))
-        tokenizer = self._source.tokenizer / "tokenizer.json"
-        files.append(write_bytes(self._work / "tokenizer.json", tokenizer.read_bytes()))
+        tokenizer = open_base_tokenizer(self._source.tokenizer_file).to_str(pretty=False)
+        files.append(write_bytes(self._work / "tokenizer.json", tokenizer.encode("utf-8")))
         files.append(self._readout())
         if compat:
             files.append(write_bytes(self._work / "open_jev_export.json", _json(self._older_manifest())))
@@ -108,9 +109,7 @@ class _Export:
 
     def _begin(self) -> None:
         """A folder to write to, with room for what is missing; that of another export is cleared."""
-        tokenizer = self._source.tokenizer / "tokenizer.json"
-        if not tokenizer.is_file():
-            raise CheckpointError(f"{tokenizer}: found no such file, allowed: the base's tokenizer")
+        open_base_tokenizer(self._source.tokenizer_file)  # a missing or broken one is better known now
         self._work.mkdir(parents=True, exist_ok=True)
         notes = self._work / _NOTES
         if notes.is_file() and _read_notes(notes).get("of") != self._identity():

@@ -12,7 +12,6 @@ from openjev.errors import BadRequestError, DeviceUnavailableError
 from openjev.model_info import ModelInfo
 from openjev.native import Engine, runtime
 from openjev.sources import locate
-from openjev.tokens import Tokenizer
 
 __all__ = ["DecisionModel", "Engine", "ModelInfo", "Prepared", "QuestionLike", "RequestLike", "load"]
 
@@ -62,7 +61,7 @@ def load(
     native = runtime()
     source = locate(path)
     manifest = source.manifest()
-    tokenizer = Tokenizer(source.tokenizer, literal_special_tokens=literal_special_tokens)
+    tokenizer = source.tokenizer(literal_special_tokens=literal_special_tokens)
     weights, arguments = source.engine_arguments()
     name, _, index = (_best_device(native.backends()) if device == "auto" else device).partition(":")
     engine = native.Engine(

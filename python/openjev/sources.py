@@ -15,6 +15,7 @@ from openjev.errors import CheckpointError
 from openjev.json_fields import JsonFields
 from openjev.native import runtime
 from openjev.package import Package, find_package, read_package
+from openjev.tokens import Tokenizer
 
 _MANIFESTS = ("decision.json", "open_jev_export.json")
 _TOKENIZER = "tokenizer.json"
@@ -26,9 +27,8 @@ class ExportFolder:
 
     folder: Path
 
-    @property
-    def tokenizer(self) -> Path:
-        return self.folder
+    def tokenizer(self, *, literal_special_tokens: bool = False) -> Tokenizer:
+        return Tokenizer(self.folder, literal_special_tokens=literal_special_tokens)
 
     def engine_arguments(self) -> tuple[str, dict[str, Any]]:
         """The path and the keyword arguments that this source needs of the native Engine."""
@@ -49,9 +49,14 @@ class AdaptedBase:
     package: Package
 
     @property
-    def tokenizer(self) -> Path:
-        """The base's folder; a package may bring a tokenizer of its own."""
-        return self.package.root if (self.package.root / _TOKENIZER).is_file() else self.base
+    def tokenizer_file(self) -> Path:
+        """Of the base; a package may bring one of its own."""
+        own = self.package.root / _TOKENIZER
+        return own if own.is_file() else self.base / _TOKENIZER
+
+    def tokenizer(self, *, literal_special_tokens: bool = False) -> Tokenizer:
+        folder = self.tokenizer_file.parent
+        return Tokenizer(folder, literal_special_tokens=literal_special_tokens, of_base=True)
 
     def engine_arguments(self) -> tuple[str, dict[str, Any]]:
         weight, bias = self.readout()

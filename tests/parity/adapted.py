@@ -19,6 +19,7 @@ from transformers.models.qwen3_5.modeling_qwen3_5 import (
     Qwen3_5TextModel,
 )
 
+from openjev.demo_tokenizer import build_tokenizer
 from openjev.package import Package, read_package
 from openjev.sources import AdaptedBase
 from tests.adapters import CUA_TARGETS, OPEN_JEV_TARGETS
@@ -93,7 +94,7 @@ def write_adapted(root: Path, case: Case) -> Adapted:
     seeded = tiny_models.MODELS[case.model]
     seeded = dataclasses.replace(seeded, config={**seeded.config, "tie_word_embeddings": case.tied})
     base = _write_base(root / "base", case, seeded)
-    (base / "tokenizer.json").write_text("{}")
+    (base / "tokenizer.json").write_text(build_tokenizer().to_str())
     config = LoraConfig(
         r=case.rank,
         lora_alpha=2 * case.rank,

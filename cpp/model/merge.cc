@@ -1,6 +1,7 @@
 #include "model/merge.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -17,15 +18,27 @@
 namespace openjev {
 namespace {
 
-constexpr std::int64_t kBlock = 1024;  // columns at a time: the sums stay in the L1 cache
+constexpr std::int64_t kBlock = 32;  // columns at a time
 constexpr std::int64_t kElementsPerThread = 1 << 18;
 
 inline float load(float stored) { return stored; }
 inline float load(std::uint16_t stored) { return bf16_to_f32(stored); }
+
+// f32_to_bf16 in the upper half of a word, without a branch: compilers then use vectors.
+inline std::uint32_t to_bf16(float value) {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const std::uint32_t nearest = bits + 0x7fffu + ((bits >> 16) & 1u), quiet = bits | 0x400000u;
+  return (bits & 0x7fffffffu) > 0x7f800000u ? quiet : nearest;
+}
+
 inline float rounded(float value, float) { return value; }
-inline float rounded(float value, std::uint16_t) { return round_to_bf16(value); }
+inline float rounded(float value, std::uint16_t) {
+  return std::bit_cast<float>(to_bf16(value) & 0xffff0000u);
+}
 inline void store(float value, float& out) { out = value; }
-inline void store(float value, std::uint16_t& out) { out = f32_to_bf16(value); }
+inline void store(float value, std::uint16_t& out) {
+  out = static_cast<std::uint16_t>(to_bf16(value) >> 16);
+}
 
 struct Rows {
   const std::byte* weight;
@@ -35,32 +48,36 @@ struct Rows {
 };
 
 // Inlined into one function for each instruction set: a fused multiply-add must be an instruction,
-// not a call, and has the same bits either way.
+// not a call, and has the same bits either way. `kCount` columns from `begin`: their sums stay in
+// registers.
+template <class T, std::int64_t kCount>
+[[gnu::always_inline]] inline void merge_columns(const Rows& rows, std::int64_t r,
+                                                 std::int64_t begin) {
+  const LowRank& update = rows.update;
+  const float* b = update.b.data() + r * update.rank;
+  float sum[kCount] = {};
+  for (std::int64_t k = 0; k < update.rank; ++k) {
+    const float* a = update.a.data() + k * update.cols + begin;
+    const float factor = b[k];
+    for (std::int64_t c = 0; c < kCount; ++c) sum[c] = __builtin_fmaf(factor, a[c], sum[c]);
+  }
+  const std::size_t at = static_cast<std::size_t>(r * update.cols + begin) * sizeof(T);
+  T values[kCount];
+  std::memcpy(values, rows.weight + at, sizeof values);
+  for (std::int64_t c = 0; c < kCount; ++c) {
+    const float delta = rounded(update.scale * sum[c], T{});
+    store(load(values[c]) + delta, values[c]);
+  }
+  std::memcpy(rows.out + at, values, sizeof values);
+}
+
 template <class T>
 [[gnu::always_inline]] inline void merge_rows(const Rows& rows) {
-  const LowRank& update = rows.update;
-  const std::int64_t cols = update.cols;
-  float sum[kBlock];
-  T values[kBlock];
+  const std::int64_t cols = rows.update.cols;
   for (std::int64_t r = rows.first; r < rows.last; ++r) {
-    const float* b = update.b.data() + r * update.rank;
-    for (std::int64_t begin = 0; begin < cols; begin += kBlock) {
-      const std::int64_t count = std::min(kBlock, cols - begin);
-      std::fill_n(sum, count, 0.0f);
-      for (std::int64_t k = 0; k < update.rank; ++k) {
-        const float* a = update.a.data() + k * cols + begin;
-        const float factor = b[k];
-        for (std::int64_t c = 0; c < count; ++c) sum[c] = __builtin_fmaf(factor, a[c], sum[c]);
-      }
-      const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(T);
-      const std::size_t at = static_cast<std::size_t>(r * cols + begin) * sizeof(T);
-      std::memcpy(values, rows.weight + at, bytes);
-      for (std::int64_t c = 0; c < count; ++c) {
-        const float delta = rounded(update.scale * sum[c], T{});
-        store(load(values[c]) + delta, values[c]);
-      }
-      std::memcpy(rows.out + at, values, bytes);
-    }
+    std::int64_t begin = 0;
+    for (; begin + kBlock <= cols; begin += kBlock) merge_columns<T, kBlock>(rows, r, begin);
+    for (; begin < cols; ++begin) merge_columns<T, 1>(rows, r, begin);
   }
 }
 

@@ -18,7 +18,7 @@
 namespace openjev {
 namespace {
 
-constexpr std::int64_t kBlock = 32;  // columns at a time
+constexpr std::int64_t kBlock = 256;  // columns at a time
 constexpr std::int64_t kElementsPerThread = 1 << 18;
 
 inline float load(float stored) { return stored; }
@@ -48,8 +48,8 @@ struct Rows {
 };
 
 // Inlined into one function for each instruction set: a fused multiply-add must be an instruction,
-// not a call, and has the same bits either way. `kCount` columns from `begin`: their sums stay in
-// registers.
+// not a call, and has the same bits either way. `kCount` columns from `begin`; a number known to
+// the compiler.
 template <class T, std::int64_t kCount>
 [[gnu::always_inline]] inline void merge_columns(const Rows& rows, std::int64_t r,
                                                  std::int64_t begin) {

@@ -10,7 +10,7 @@ EXTRAS := server$(if $(CUBLAS),$(comma)cuda)
 NATIVE := pyproject.toml CMakeLists.txt $(wildcard cmake/*) $(shell find cpp cuda bench/openjev_bench bench/CMakeLists.txt -type f)
 CPP_FORMATTED = $(shell git ls-files 'cpp/*.h' 'cpp/*.cc' 'cuda/*.h' 'cuda/*.cc' 'cuda/*.cu' 'cuda/*.cuh' 'tests/*.cc' 'bench/*.h' 'bench/*.cc')
 
-.PHONY: build serve test lint format parity wheel clean
+.PHONY: build serve test bench lint format parity wheel clean
 
 build: $(VENV)/.built
 
@@ -19,6 +19,13 @@ serve: $(VENV)/.built
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest
+
+# The whole measurement harness on the demonstration checkpoint: ledger, check of the ledger, tables and figures.
+bench: $(VENV)/.bench
+	rm -rf build/bench
+	$(BIN)/python -m bench.harness.run bench/plans/cpu-demo.json --out build/bench
+	$(BIN)/python -m bench.validate build/bench/cpu-demo.json
+	$(BIN)/python -m bench.report build/bench/cpu-demo.json --figures build/bench/figures
 
 lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff check --no-cache .
@@ -51,6 +58,10 @@ $(VENV)/.built: $(VENV)/.tools $(NATIVE)
 
 $(VENV)/.test: $(VENV)/.built
 	$(PIP) install -q --no-build-isolation -e ".[test]"
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.built
+	$(PIP) install -q --no-build-isolation -e ".[server,bench]"
 	@touch $@
 
 $(VENV)/.lint: $(VENV)/.tools

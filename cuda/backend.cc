@@ -73,7 +73,9 @@ class CudaBackend final : public Backend {
   DType activation_dtype() const override { return DType::kBF16; }
   DType delta_dtype() const override { return DType::kF16; }
 
+  // Whatever a thread of the caller's does here begins with one of those that select the device.
   std::unique_ptr<Buffer> allocate(std::size_t bytes) override {
+    device_.use();
     return std::make_unique<DeviceBuffer>(bytes);
   }
 
@@ -138,6 +140,7 @@ class CudaBackend final : public Backend {
   }
 
   PlanView upload(const PlanView& host, bool pad) override {
+    device_.use();
     const std::int64_t moves = plan_.moves();
     const PlanView out =
         plan_.upload(host, pad && graph_mode_ == GraphMode::kBucketed, stream_.get());
@@ -152,6 +155,7 @@ class CudaBackend final : public Backend {
     graphs_.run(plan, launches);
   }
   bool record_missed(const std::function<void(const PlanView&)>& launches) override {
+    device_.use();
     return graphs_.record_missed(launches);
   }
   std::vector<std::int32_t> warm_up_lengths(std::int32_t most) const override {
@@ -165,11 +169,13 @@ class CudaBackend final : public Backend {
   void buffers_moved() override { graphs_.clear(); }
 
   void tune(std::int64_t rows, const Steps& steps) override {
+    device_.use();
     matmul_.tune(tuned_, rows, steps);
     graphs_.clear();
   }
 
   DeviceMemory memory() const override {
+    device_.use();
     DeviceMemory out;
     check_cuda(cudaMemGetInfo(&out.free, &out.total), "read the free device memory");
     return out;

@@ -34,7 +34,7 @@ std::string file_name(const std::string& text) {
 
 }  // namespace
 
-Device::Device(int index) {
+Device::Device(int index) : index_(index) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaErrorInsufficientDriver || status == cudaErrorNoDevice ||
@@ -56,8 +56,10 @@ Device::Device(int index) {
          kMajor, ".", kMinor, " (Hopper: H100, H200)");
   }
   check_cuda(cudaDriverGetVersion(&driver_), "read the driver's version");
-  check_cuda(cudaSetDevice(index), "select the GPU");
+  use();
 }
+
+void Device::use() const { check_cuda(cudaSetDevice(index_), "select the GPU"); }
 
 std::string Device::describe() const {
   const auto gib = static_cast<long>(properties_.totalGlobalMem >> 30);

@@ -1,6 +1,7 @@
 #include "cuda/matmul.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <fstream>
 #include <map>
@@ -18,7 +19,11 @@ namespace {
 
 using ShapeId = std::pair<std::int64_t, std::int64_t>;  // n, k of a weight
 
-constexpr int kHeuristics = 8;  // asked for when nothing was measured: the first may not qualify
+// Where nothing was measured: how many algorithms are asked for, since the first may not qualify,
+// for how many rows, and the numbers of rows that one has to take (0: those at hand).
+constexpr int kHeuristics = 8;
+constexpr std::int64_t kTypicalRows = 128;
+constexpr std::array<std::int64_t, 3> kUsableRows{1, 0, 4096};
 constexpr int kMaxParts = 64;
 
 std::int64_t round_up(std::int64_t value, std::int64_t unit) {
@@ -47,12 +52,6 @@ TuningKey key_of_this_system(const MatmulOptions& options) {
           options.invariant,
           options.invariant ? options.parts : 0,
           options.workspace_bytes};
-}
-
-View rows_from(View view, std::int64_t first, std::int64_t count) {
-  view.data = view.row<std::uint16_t>(first);
-  view.rows = count;
-  return view;
 }
 
 // What is used for the rows of one bucket.
@@ -159,16 +158,21 @@ bool Matmul::Impl::choose_measured(const Shape& shape, const Product& bucket, Re
   return true;
 }
 
-// What the library proposes for a bucket's rows it may refuse for a single one, at odd sizes.
+// In invariant mode one algorithm for every number of rows: that others give the same bits has not
+// been seen. What the library proposes for some rows it may refuse for a single one, at odd sizes.
 void Matmul::Impl::choose_heuristic(const Product& bucket, Ready& ready) {
-  Product single = bucket;
-  single.rows = 1;
   const auto refused = [&](const cublasLtMatmulAlgo_t& algorithm) {
-    return !library.usable(single, algorithm);
+    return std::any_of(kUsableRows.begin(), kUsableRows.end(), [&](std::int64_t rows) {
+      Product other = bucket;
+      other.rows = rows == 0 ? bucket.rows : rows;
+      return !library.usable(other, algorithm);
+    });
   };
   std::vector<cublasLtMatmulAlgo_t> found;
   if (options.invariant) {
-    found = library.sequential(bucket, kHeuristics);
+    Product typical = bucket;
+    typical.rows = kTypicalRows;
+    found = library.sequential(typical, kHeuristics);
     std::erase_if(found, refused);
     if (found.empty())
       warn("no algorithm that goes through K in one sequence for " + bucket.text() +
@@ -229,7 +233,7 @@ void Matmul::run(View x, View weight, View out, bool accumulate) {
   const std::int64_t slab = slab_rows(weight);
   for (std::int64_t first = 0; first < x.rows; first += slab) {
     const std::int64_t rows = std::min(slab, x.rows - first);
-    sum_parts(run_parts(rows_from(x, first, rows), weight), count, rows_from(out, first, rows),
+    sum_parts(run_parts(x.rows_from(first, rows), weight), count, out.rows_from(first, rows),
               accumulate, impl_->library.stream());
   }
 }

@@ -7,20 +7,26 @@
 
 #include "cuda/check.h"
 #include "cuda/kernels/kernels.h"
+#include "cuda/matmul_workload.h"
 
 namespace openjev::cuda {
 namespace {
 
-constexpr std::array<std::int64_t, 25> kMeasuredRows{
-    16,  32,  48,  64,  80,  96,   112,  128,  160,  192,  224,  256, 320,
-    384, 448, 512, 640, 768, 1024, 1280, 1536, 2048, 2560, 3072, 4096};
+constexpr std::array<std::int64_t, 32> kMeasuredRows{
+    16,  32,  48,  64,  80,   96,   112,  128,  160,  192,  224,  256,  320,  384,  448,  512,
+    576, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2304, 2560, 2816, 3072, 3328, 3584, 4096};
 constexpr std::array<int, 3> kParts{1, 2, 4};  // of K
 
 constexpr int kCandidates = 32;
 constexpr int kQuickLaunches = 2;
-constexpr int kFinalists = 6;
+constexpr int kFinalists = 4;  // half of them by the library's order, half by their quick times
 constexpr int kFinalLaunches = 8;
-constexpr int kFinalRounds = 5;
+constexpr int kShortRounds = 3;
+// Microseconds. The card takes some tens of milliseconds to sink to the clock that its power limit
+// allows for an algorithm in steady use, which differs between algorithms by more than their times
+// in short bursts do. Where there are fewer rows reading the weights takes most of the time.
+constexpr std::int64_t kSteadyRows = 96;
+constexpr double kSettle = 30e3, kSteadyTurn = 50e3, kShortTurn = 1500;
 constexpr double kClearly = 0.01;  // of the time
 
 // Weights of fewer bytes in all could still lie in the L2 cache when their turn comes again;
@@ -33,10 +39,6 @@ constexpr std::size_t kHostBytes = 32u << 20;
 // enough to be worth adding them up.
 constexpr std::int64_t kFewRows = 256;
 constexpr double kWorthwhile = 0.99;  // of the time
-
-// Reading back what a product left: from L2 where it is surely still there, else from memory.
-constexpr double kL2Bytes = 40e6;
-constexpr double kL2BytesPerUs = 8e6, kMemoryBytesPerUs = 4e6;
 
 constexpr std::uint64_t kSeedX = 1, kSeedOut = 2;
 
@@ -52,32 +54,6 @@ double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
-}
-
-// How much the time for a bucket counts. The workload in mind has many prompts of about 100 tokens,
-// some of 200 to 1000 and few of 2000 to 4000.
-double share_of_workload(std::int64_t rows) {
-  if (rows <= 64) return 1;
-  if (rows <= 128) return 6;
-  if (rows <= 512) return 1.5;
-  return rows <= 1280 ? 0.5 : 0.4;
-}
-
-// Microseconds of the products of `rows` rows, in slabs where there are more than measured.
-double time_for(std::int64_t rows, const std::vector<TunedBucket>& buckets) {
-  double time = 0;
-  for (; rows > buckets.back().rows; rows -= buckets.back().rows)
-    time += buckets.back().microseconds;
-  const auto bucket = std::find_if(buckets.begin(), buckets.end(),
-                                   [&](const TunedBucket& b) { return b.rows >= rows; });
-  return time + bucket->microseconds;
-}
-
-// Estimated microseconds to read a product's result: an update in bfloat16 or parts in float32.
-double time_to_read(std::int64_t rows, std::int64_t n, int parts) {
-  const double item = parts == 1 ? 2.0 : 4.0 * parts;
-  const double bytes = static_cast<double>(rows) * static_cast<double>(n) * item;
-  return bytes / (bytes > kL2Bytes ? kMemoryBytesPerUs : kL2BytesPerUs);
 }
 
 }  // namespace
@@ -121,7 +97,8 @@ Product Tuner::product(std::int64_t rows, int parts) const {
   return product;
 }
 
-// Median time of one launch with weights that are not in the L2 cache; nothing when the library
+// Time of one launch with weights that are not in the L2 cache: on average over launches back to
+// back, or the median where the cache has to be flushed between them; nothing when the library
 // refuses the algorithm.
 std::optional<double> Tuner::measure(const Product& sizes, const cublasLtMatmulAlgo_t& algorithm,
                                      int launches) {
@@ -135,10 +112,23 @@ std::optional<double> Tuner::measure(const Product& sizes, const cublasLtMatmulA
     check_cuda(cudaMemsetAsync(flush_.data(), 0, flush_.bytes(), stream), "flush the L2 cache");
   };
   if (launch() != CUBLAS_STATUS_SUCCESS) return {};  // also loads the kernel
+  if (!weights_fit_cache_) {
+    check_cuda(cudaEventRecord(events_[0].get(), stream), "record an event");
+    for (int i = 0; i < launches; ++i) {
+      if (launch() != CUBLAS_STATUS_SUCCESS) return {};
+    }
+    check_cuda(cudaEventRecord(events_[1].get(), stream), "record an event");
+    check_cuda(cudaStreamSynchronize(stream), "measure a matmul");
+    float milliseconds = 0;
+    check_cuda(cudaEventElapsedTime(&milliseconds, events_[0].get(), events_[1].get()),
+               "read a time");
+    return 1e3 * static_cast<double>(milliseconds) / launches;
+  }
+  launches = std::min(launches, kFinalLaunches);
   flush();  // while it runs the host gets ahead, so that no launch latency is measured
   for (int i = 0; i < launches; ++i) {
     const auto pair = static_cast<std::size_t>(2 * i);
-    if (weights_fit_cache_ && i > 0) flush();
+    if (i > 0) flush();
     check_cuda(cudaEventRecord(events_[pair].get(), stream), "record an event");
     if (launch() != CUBLAS_STATUS_SUCCESS) return {};
     check_cuda(cudaEventRecord(events_[pair + 1].get(), stream), "record an event");
@@ -155,8 +145,25 @@ std::optional<double> Tuner::measure(const Product& sizes, const cublasLtMatmulA
   return median(times);
 }
 
-// Best first: the leading ones measured well, the others once more or less. The leading ones take
-// turns, because the clock of a card at its power limit drifts by more than they differ; and the
+// Median of short turns, or one long turn once the clock has settled.
+std::optional<double> Tuner::measure_in_use(const Product& sizes, const Ranked& candidate) {
+  const auto launches = [&](double turn) {
+    return std::max(static_cast<int>(turn / candidate.microseconds), 4);
+  };
+  if (sizes.rows >= kSteadyRows && !weights_fit_cache_) {
+    if (!measure(sizes, candidate.algorithm, launches(kSettle))) return {};
+    return measure(sizes, candidate.algorithm, launches(kSteadyTurn));
+  }
+  std::vector<double> times;
+  for (int round = 0; round < kShortRounds; ++round) {
+    if (const auto time = measure(sizes, candidate.algorithm, launches(kShortTurn)))
+      times.push_back(*time);
+  }
+  if (times.empty()) return {};
+  return median(times);
+}
+
+// Best first: the leading ones measured as they will be used, the others in a quick burst. The
 // library's own first choice stays first unless it is clearly beaten.
 std::vector<Tuner::Ranked> Tuner::rank(std::int64_t rows,
                                        const std::vector<cublasLtMatmulAlgo_t>& algorithms) {
@@ -169,32 +176,23 @@ std::vector<Tuner::Ranked> Tuner::rank(std::int64_t rows,
     if (const auto time = measure(sizes, algorithm, kQuickLaunches))
       ranked.push_back({algorithm, *time});
   }
-  std::stable_sort(ranked.begin(), ranked.end(), faster);
-  const auto own_choice = [&](const Ranked& candidate) {
-    return words_of(candidate.algorithm) == words_of(algorithms.front());
-  };
-  if (const auto own = std::find_if(ranked.begin(), ranked.end(), own_choice); own != ranked.end())
-    std::rotate(ranked.begin(), own, own + 1);
-  const auto count =
-      static_cast<std::size_t>(std::min<std::ptrdiff_t>(kFinalists, std::ssize(ranked)));
-  std::vector<std::vector<double>> times(count);
-  for (int round = 0; round < kFinalRounds; ++round) {
-    for (std::size_t i = 0; i < count; ++i) {
-      if (const auto time = measure(sizes, ranked[i].algorithm, kQuickLaunches))
-        times[i].push_back(*time);
-    }
-  }
-  for (std::size_t i = 0; i < count; ++i) {
-    if (!times[i].empty()) ranked[i].microseconds = median(times[i]);
+  if (ranked.empty()) return ranked;
+  const auto leading = std::min<std::ptrdiff_t>(kFinalists, std::ssize(ranked));
+  std::stable_sort(ranked.begin() + std::min<std::ptrdiff_t>(kFinalists / 2, leading), ranked.end(),
+                   faster);
+  const AlgorithmWords own = words_of(ranked.front().algorithm);
+  for (std::ptrdiff_t i = 0; i < leading; ++i) {
+    Ranked& candidate = ranked[static_cast<std::size_t>(i)];
+    candidate.microseconds = measure_in_use(sizes, candidate).value_or(INFINITY);
   }
   const auto clearly_faster = [&](const Ranked& a, const Ranked& b) {
     const auto handicapped = [&](const Ranked& r) {
-      return r.microseconds * (own_choice(r) ? 1 - kClearly : 1);
+      return r.microseconds * (words_of(r.algorithm) == own ? 1 - kClearly : 1);
     };
     return handicapped(a) < handicapped(b);
   };
-  std::stable_sort(ranked.begin(), ranked.begin() + static_cast<std::ptrdiff_t>(count),
-                   clearly_faster);
+  std::stable_sort(ranked.begin(), ranked.begin() + leading, clearly_faster);
+  std::erase_if(ranked, [](const Ranked& r) { return std::isinf(r.microseconds); });
   return ranked;
 }
 
@@ -329,16 +327,8 @@ std::vector<std::int64_t> Tuner::buckets_of_parts() const {
   return buckets;
 }
 
-// Mean microseconds over the workload, of the buckets up to `most_rows` rows.
-double Tuner::workload_time(const std::vector<TunedBucket>& tuned, std::int64_t most_rows) const {
-  double time = 0, shares = 0;
-  for (const std::int64_t rows : buckets_) {
-    if (rows > most_rows) break;
-    const double share = share_of_workload(rows);
-    time += share * (time_for(rows, tuned) + time_to_read(rows, weights_.front().rows, parts_));
-    shares += share;
-  }
-  return time / shares;
+double Tuner::time_of(const std::vector<TunedBucket>& tuned, std::int64_t most_rows) const {
+  return workload_time(tuned, buckets_, most_rows, weights_.front().rows, parts_);
 }
 
 // For every bucket the fastest algorithm with the bits of the others; empty when some bucket has
@@ -352,7 +342,7 @@ std::vector<TunedBucket> Tuner::tune_parts(double limit, const Step& step) {
 
   std::vector<TunedBucket> tuned;
   for (const std::int64_t rows : buckets) {
-    if (rows > kFewRows && workload_time(tuned, kFewRows) >= limit) return {};
+    if (rows > kFewRows && time_of(tuned, kFewRows) >= limit) return {};
     step(rows, parts_);
     bool found = false;
     for (const Ranked& ranked : rank(rows, library_.sequential(product(rows), kCandidates))) {
@@ -389,10 +379,10 @@ void Tuner::tune_invariant(ShapeTuning& out, const Step& step) {
     parts_ = parts;
     std::vector<TunedBucket> tuned = tune_parts(best_few, step);
     if (tuned.empty()) continue;
-    const double time = workload_time(tuned, INT64_MAX);
+    const double time = time_of(tuned, INT64_MAX);
     if (time >= kWorthwhile * best) continue;
     best = time;
-    best_few = workload_time(tuned, kFewRows);
+    best_few = time_of(tuned, kFewRows);
     out.shape.verified = true;
     out.shape.parts = parts;
     out.shape.buckets = std::move(tuned);

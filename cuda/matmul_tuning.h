@@ -1,12 +1,13 @@
 // Measures which algorithm is best for a weight shape and in how many parts its K is to be cut, and
 // checks on this GPU that the algorithms chosen give the same bits.
 //
-// Time: median of launches over weights that are not in the L2 cache, two for every candidate, then
-// five rounds of two for the six best in turn. Parts: those with the least time over a workload in
-// mind, all numbers of rows together. Bits: one algorithm's output for the largest bucket is the
-// reference; what another one computes for fewer rows has to equal it row by row, or it is not
-// used. Outputs are compared with and without accumulation; parts, to which nothing is ever
-// accumulated, in float32.
+// Time: launches back to back over weights that are not in the L2 cache, two for every candidate;
+// then, for the first ones of the library's and the quickest, long enough for the clock to sink to
+// what the power limit allows in steady use: which algorithm wins depends on it. Parts: those with
+// the least time over a workload in mind, all numbers of rows together. Bits: one algorithm's
+// output for the largest bucket is the reference; what another one computes for fewer rows has to
+// equal it row by row, or it is not used. Outputs are compared with and without accumulation;
+// parts, to which nothing is ever accumulated, in float32.
 #pragma once
 
 #include <cstddef>
@@ -65,6 +66,7 @@ class Tuner {
   Product product(std::int64_t rows) const { return product(rows, parts_); }
   std::optional<double> measure(const Product& sizes, const cublasLtMatmulAlgo_t& algorithm,
                                 int launches);
+  std::optional<double> measure_in_use(const Product& sizes, const Ranked& candidate);
   std::vector<Ranked> rank(std::int64_t rows, const std::vector<cublasLtMatmulAlgo_t>& algorithms);
   double measure_first(std::int64_t rows);
 
@@ -80,7 +82,7 @@ class Tuner {
 
   std::vector<int> candidate_parts() const;
   std::vector<std::int64_t> buckets_of_parts() const;
-  double workload_time(const std::vector<TunedBucket>& tuned, std::int64_t most_rows) const;
+  double time_of(const std::vector<TunedBucket>& tuned, std::int64_t most_rows) const;
 
   std::vector<TunedBucket> tune_any(const Step& step);
   std::vector<TunedBucket> tune_parts(double limit, const Step& step);

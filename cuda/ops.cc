@@ -12,13 +12,6 @@ const DeviceMatrix& on_device(const Matrix& matrix) {
   return static_cast<const DeviceMatrix&>(matrix);
 }
 
-View rows_from(View view, std::int64_t first, std::int64_t count) {
-  view.data = static_cast<char*>(view.data) +
-              static_cast<std::size_t>(first * view.stride) * size_of(view.dtype);
-  view.rows = count;
-  return view;
-}
-
 }  // namespace
 
 void CudaOps::embed(const Matrix& table, std::span<const std::int32_t> token, View out) {
@@ -31,7 +24,7 @@ void CudaOps::add_rms_norm(View residual, View update, View weight, float eps, V
   cuda::add_rms_norm(residual, update, weight, eps, out, stream_);
 }
 void CudaOps::matmul(View x, const Matrix& weight, std::int64_t first, View out) {
-  matmul_.run(x, on_device(weight).rows_from(first, out.cols), out, false);
+  matmul_.run(x, on_device(weight).view().rows_from(first, out.cols), out, false);
 }
 // One part: the product's epilogue adds it to the residual, unrounded. Several: the norm's kernel
 // adds them up as it reads them.
@@ -47,9 +40,9 @@ void CudaOps::matmul_add_rms_norm(View x, const Matrix& weight, View residual, V
   const std::int64_t slab = matmul_.slab_rows(w);
   for (std::int64_t first = 0; first < x.rows; first += slab) {
     const std::int64_t count = std::min(slab, x.rows - first);
-    cuda::add_parts_rms_norm(rows_from(residual, first, count),
-                             matmul_.run_parts(rows_from(x, first, count), w), parts, norm_weight,
-                             eps, rows_from(out, first, count), stream_);
+    cuda::add_parts_rms_norm(residual.rows_from(first, count),
+                             matmul_.run_parts(x.rows_from(first, count), w), parts, norm_weight,
+                             eps, out.rows_from(first, count), stream_);
   }
 }
 void CudaOps::delta_inputs(const DeltaInputsArgs& args) { cuda::delta_inputs(args, stream_); }

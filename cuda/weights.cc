@@ -48,12 +48,6 @@ DeviceMatrix::DeviceMatrix(std::int64_t rows, std::int64_t cols)
     : memory_(allocate_device(static_cast<std::size_t>(rows * cols) * sizeof(std::uint16_t))),
       view_(View::contiguous(memory_.data(), DType::kBF16, rows, cols)) {}
 
-View DeviceMatrix::rows_from(std::int64_t first, std::int64_t count) const {
-  check(first >= 0 && count >= 0 && first + count <= view_.rows, "rows ", first, "+", count, " of ",
-        view_.rows);
-  return View::contiguous(view_.row<std::uint16_t>(first), DType::kBF16, count, view_.cols);
-}
-
 WeightStream::WeightStream() : stream_(make_stream()) {}
 
 WeightStream::Slot& WeightStream::next_slot() {

@@ -23,8 +23,6 @@ class DeviceMatrix final : public Matrix {
   std::int64_t cols() const override { return view_.cols; }
   std::size_t bytes() const override { return memory_.bytes(); }
   const View& view() const { return view_; }
-  // Rows [first, first + count).
-  View rows_from(std::int64_t first, std::int64_t count) const;
 
  private:
   DeviceMemoryBlock memory_;

@@ -117,7 +117,8 @@ std::unique_ptr<Engine> make_engine(const std::filesystem::path& path, const std
                                     const std::string& graph_mode, int graph_entries,
                                     const std::string& matmul_mode, const std::string& tuning_file,
                                     const std::string& load_format, std::uint64_t seed,
-                                    const py::object& progress) {
+                                    const std::filesystem::path& adapter,
+                                    const py::object& manifest, const py::object& progress) {
   const EngineOptions options{.device = device,
                               .backend = {.threads = threads,
                                           .cpu_isa = cpu_isa,
@@ -129,6 +130,11 @@ std::unique_ptr<Engine> make_engine(const std::filesystem::path& path, const std
                               .progress = progress_of(progress),
                               .load_format = load_format,
                               .seed = seed};
+  if (!manifest.is_none()) {
+    AdaptedModel model{path, adapter, manifest_of(manifest.cast<py::dict>())};
+    const py::gil_scoped_release unlocked;
+    return std::make_unique<Engine>(std::move(model), options);
+  }
   const py::gil_scoped_release unlocked;
   return std::make_unique<Engine>(path, options);
 }
@@ -176,8 +182,12 @@ void register_engine(py::module_& module) {
            py::arg("threads") = 0, py::arg("cpu_isa") = "", py::arg("device_index") = 0,
            py::arg("graph_mode") = "bucketed", py::arg("graph_entries") = 0,
            py::arg("matmul_mode") = "invariant", py::arg("tuning_file") = "",
-           py::arg("load_format") = "auto", py::arg("seed") = 0, py::arg("progress") = py::none(),
-           "Loads an export folder. threads: 0 takes all cores. progress(bytes done, bytes in all, "
+           py::arg("load_format") = "auto", py::arg("seed") = 0,
+           py::arg("adapter") = std::filesystem::path(), py::arg("manifest") = py::none(),
+           py::arg("progress") = py::none(),
+           "Loads an export folder; or, with a manifest (the dict of read_manifest, with the "
+           "readout's weight and bias), a base model's folder, merging the adapter's. threads: 0 "
+           "takes all cores. progress(bytes done, bytes in all, "
            "what). The rest is explained at BackendOptions and EngineOptions.")
       .def_property_readonly("info", &info, "Sizes, device and manifest of the model, as a dict.")
       .def("score", &score, py::arg("tokens"), py::arg("offsets"), py::arg("share") = true,

@@ -12,4 +12,5 @@ PYBIND11_MODULE(_runtime, module) {
   openjev::register_engine(module);
   openjev::register_ops(module);
   openjev::register_weights(module);
+  openjev::register_adapter(module);
 }

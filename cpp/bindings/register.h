@@ -11,5 +11,6 @@ void register_plan(pybind11::module_& module);
 void register_engine(pybind11::module_& module);
 void register_ops(pybind11::module_& module);
 void register_weights(pybind11::module_& module);
+void register_adapter(pybind11::module_& module);
 
 }  // namespace openjev

@@ -43,6 +43,17 @@ struct View {
     out.rows = count;
     return out;
   }
+
+  // Rows [first, first + count).
+  View rows_from(std::int64_t first, std::int64_t count) const {
+    check(first >= 0 && count >= 0 && first + count <= rows, "rows ", first, "+", count, " of ",
+          rows);
+    View out = *this;
+    out.data =
+        static_cast<char*>(data) + first * stride * static_cast<std::int64_t>(size_of(dtype));
+    out.rows = count;
+    return out;
+  }
 };
 
 }  // namespace openjev

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <numeric>
 #include <optional>
+#include <thread>
+#include <utility>
 
 #include "backend/registry.h"
 #include "core/arena.h"
@@ -14,6 +16,7 @@
 #include "engine/memory_plan.h"
 #include "io/checkpoint.h"
 #include "io/json.h"
+#include "model/adapter.h"
 #include "model/decoder.h"
 #include "plan/batch_plan.h"
 
@@ -29,21 +32,50 @@ void check_load_format(const std::string& format) {
 // A model on a folder's files; without tensors when they are to be seeded.
 struct Files {
   std::optional<Checkpoint> checkpoint;
+  std::optional<Adapter> adapter;  // to be merged into the checkpoint
   ModelConfig config;
   Manifest manifest;
 };
 
-Files read_files(const std::filesystem::path& folder, const EngineOptions& options) {
+Files read_config(const std::filesystem::path& folder, const EngineOptions& options) {
   check_load_format(options.load_format);
   Files files;
   if (options.load_format == "auto") files.checkpoint.emplace(folder);
   const std::filesystem::path config = folder / "config.json";
   files.config = parse_model_config(
       files.checkpoint ? files.checkpoint->config_text() : read_text_file(config), config.string());
+  return files;
+}
+
+Files read_files(const std::filesystem::path& folder, const EngineOptions& options) {
+  Files files = read_config(folder, options);
   files.manifest = files.checkpoint || has_manifest(folder)
                        ? read_manifest(folder, files.config.hidden_size)
                        : seeded_manifest(files.config, options.seed);
   return files;
+}
+
+Files read_files(AdaptedModel model, const EngineOptions& options) {
+  Files files = read_config(model.base, options);
+  if (files.checkpoint) files.adapter.emplace(model.adapter, files.config);
+  check_readout(model.manifest, files.config.hidden_size);
+  files.manifest = std::move(model.manifest);
+  return files;
+}
+
+// Threads that merge an adapter: those of the CPU backend, else what the machine has.
+int merge_threads(const EngineOptions& options) {
+  return options.backend.threads > 0 ? options.backend.threads
+                                     : static_cast<int>(std::thread::hardware_concurrency());
+}
+
+ModelWeights make_weights(const Files& files, Backend& backend, const EngineOptions& options) {
+  if (files.adapter) {
+    return load_merged_weights(*files.checkpoint, *files.adapter, files.config, backend,
+                               merge_threads(options), options.progress);
+  }
+  return files.checkpoint ? load_weights(*files.checkpoint, files.config, backend, options.progress)
+                          : seeded_weights(options.seed, files.config, backend, options.progress);
 }
 
 }  // namespace
@@ -51,9 +83,9 @@ Files read_files(const std::filesystem::path& folder, const EngineOptions& optio
 struct Engine::Impl {
   // Order matters: weights may read the checkpoint's mapping, buffers belong to the backend.
   std::unique_ptr<Backend> backend;
-  std::optional<Checkpoint> checkpoint;
-  ModelConfig config;
-  Manifest manifest;
+  Files files;
+  const ModelConfig& config;
+  const Manifest& manifest;
   MemoryPlan memory;
   ModelWeights weights;
   Parameter readout_weight, readout_bias;
@@ -63,16 +95,16 @@ struct Engine::Impl {
   EngineStats stats;
   mutable std::mutex stats_turn;
 
-  Impl(Files files, const EngineOptions& options)
+  Impl(Files model, const EngineOptions& options)
       : backend(make_backend(options.device, options.backend)),
-        checkpoint(std::move(files.checkpoint)),
-        config(std::move(files.config)),
-        manifest(std::move(files.manifest)),
+        files(std::move(model)),
+        config(files.config),
+        manifest(files.manifest),
         memory(plan_memory(config, most_tokens(), *backend)),
-        weights(checkpoint ? load_weights(*checkpoint, config, *backend, options.progress)
-                           : seeded_weights(options.seed, config, *backend, options.progress)),
+        weights(make_weights(files, *backend, options)),
         readout_weight(*backend, manifest.outputs, config.hidden_size, manifest.weight),
         decoder(config, weights, *backend) {
+    files.adapter.reset();  // it is in the weights
     if (!manifest.bias.empty())
       readout_bias = Parameter(*backend, 1, manifest.outputs, manifest.bias);
   }
@@ -199,9 +231,12 @@ struct Engine::Impl {
 
 Engine::Engine(const std::filesystem::path& folder, const EngineOptions& options)
     : impl_(std::make_unique<Impl>(read_files(folder, options), options)) {}
+Engine::Engine(AdaptedModel model, const EngineOptions& options)
+    : impl_(std::make_unique<Impl>(read_files(std::move(model), options), options)) {}
 Engine::Engine(const ModelConfig& config, const EngineOptions& options)
     : impl_(std::make_unique<Impl>(
-          Files{std::nullopt, config, seeded_manifest(config, options.seed)}, options)) {}
+          Files{std::nullopt, std::nullopt, config, seeded_manifest(config, options.seed)},
+          options)) {}
 Engine::~Engine() = default;
 
 namespace {

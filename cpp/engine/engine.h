@@ -27,6 +27,13 @@ struct EngineOptions {
   std::uint64_t seed = 0;  // of dummy weights
 };
 
+// A base model's folder, and the adapter that makes it a decision model: merged while it loads.
+struct AdaptedModel {
+  std::filesystem::path base;
+  std::filesystem::path adapter;  // folder of adapter_config.json and adapter_model.safetensors
+  Manifest manifest;              // with the readout's weights
+};
+
 // Device bytes of a loaded model, known before its weights are read. All 0 where the backend does
 // not manage memory of its own.
 struct MemoryPlan {
@@ -57,6 +64,8 @@ class Engine {
   // Throws Error: kBadCheckpoint, kDeviceUnavailable, kOutOfMemory (with the memory plan, before
   // any weight is read), kBadRequest for an unknown device or option.
   Engine(const std::filesystem::path& folder, const EngineOptions& options);
+  // Throws the same.
+  Engine(AdaptedModel model, const EngineOptions& options);
   // Seeded weights of these shapes and a seeded scalar readout, without any file.
   Engine(const ModelConfig& config, const EngineOptions& options);
   ~Engine();

@@ -1,6 +1,10 @@
-// Weights from a checkpoint's files.
+// Weights from a checkpoint's files, with or without an adapter merged into them.
+#include <cstddef>
 #include <cstring>
+#include <memory>
 
+#include "model/adapter.h"
+#include "model/merge.h"
 #include "model/weight_source.h"
 #include "model/weights.h"
 
@@ -30,9 +34,13 @@ View view_of(const HostTensor& tensor, std::int64_t rows, std::int64_t cols) {
 
 class CheckpointSource final : public WeightSource {
  public:
-  CheckpointSource(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend)
+  // `adapter` may be null; `threads` merge it.
+  CheckpointSource(const Checkpoint& checkpoint, const Adapter* adapter, const ModelConfig& config,
+                   Backend& backend, int threads)
       : checkpoint_(checkpoint),
+        adapter_(adapter),
         backend_(backend),
+        threads_(threads),
         dtype_(
             checkpoint.tensor("embed_tokens.weight", Shape{config.vocab_size, config.hidden_size})
                 .dtype) {}
@@ -51,6 +59,7 @@ class CheckpointSource final : public WeightSource {
       tensors.push_back(same_dtype(part.name, Shape{part.rows, cols}));
       views.push_back(view_of(tensors.back(), part.rows, cols));
     }
+    merge_adapted(parts, views);
     auto out = backend_.make_matrix(views);
     for (const HostTensor& tensor : tensors) checkpoint_.release(tensor);
     return out;
@@ -80,6 +89,31 @@ class CheckpointSource final : public WeightSource {
   }
 
  private:
+  // Replaces the views of adapted parts by merged ones in `merged_`, which the next call reuses.
+  void merge_adapted(const std::vector<WeightPart>& parts, std::vector<View>& views) {
+    if (adapter_ == nullptr) return;
+    std::size_t bytes = 0;
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      if (adapter_->find(parts[i].name) != nullptr) bytes += bytes_of(views[i]);
+    if (merged_bytes_ < bytes) {
+      merged_.reset();  // first, so that there are never two
+      merged_ = std::make_unique_for_overwrite<std::byte[]>(bytes);
+      merged_bytes_ = bytes;
+    }
+    std::byte* out = merged_.get();
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      const LowRank* update = adapter_->find(parts[i].name);
+      if (update == nullptr) continue;
+      merge(views[i], *update, out, threads_);
+      views[i].data = out;
+      out += bytes_of(views[i]);
+    }
+  }
+
+  static std::size_t bytes_of(const View& view) {
+    return static_cast<std::size_t>(view.rows * view.cols) * size_of(view.dtype);
+  }
+
   HostTensor same_dtype(const std::string& name, const Shape& shape) const {
     HostTensor tensor = checkpoint_.tensor(name, shape);
     if (tensor.dtype != dtype_) {
@@ -91,15 +125,26 @@ class CheckpointSource final : public WeightSource {
   }
 
   const Checkpoint& checkpoint_;
+  const Adapter* adapter_;
   Backend& backend_;
+  int threads_;
   DType dtype_;
+  std::unique_ptr<std::byte[]> merged_;
+  std::size_t merged_bytes_ = 0;
 };
 
 }  // namespace
 
 ModelWeights load_weights(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
                           const Progress& progress) {
-  CheckpointSource source(checkpoint, config, backend);
+  CheckpointSource source(checkpoint, nullptr, config, backend, 1);
+  return assemble_weights(config, backend, source, progress);
+}
+
+ModelWeights load_merged_weights(const Checkpoint& checkpoint, const Adapter& adapter,
+                                 const ModelConfig& config, Backend& backend, int threads,
+                                 const Progress& progress) {
+  CheckpointSource source(checkpoint, &adapter, config, backend, threads);
   return assemble_weights(config, backend, source, progress);
 }
 

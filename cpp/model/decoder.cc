@@ -89,13 +89,6 @@ PrefixViews Decoder::lay_out_prefix(Arena& arena, std::int64_t length) const {
 
 namespace {
 
-View rows_from(View view, std::int64_t first, std::int64_t count) {
-  view.data = static_cast<char*>(view.data) +
-              static_cast<std::size_t>(first * view.stride) * size_of(view.dtype);
-  view.rows = count;
-  return view;
-}
-
 // The same memory, holding elements of another type of the same width.
 View as(View view, DType dtype) {
   check(size_of(view.dtype) == size_of(dtype), "a view of ", name_of(view.dtype), " as ",
@@ -155,7 +148,7 @@ void Decoder::mix_linear(const Pass& pass, std::size_t layer) const {
                  pass.plan);
   if (pass.keep != nullptr) {
     backend_.copy(b.states.first_rows(1), (*pass.keep)[layer].state);
-    backend_.copy(rows_from(mixed, mixed.rows - 3, 3), (*pass.keep)[layer].tail);
+    backend_.copy(mixed.rows_from(mixed.rows - 3, 3), (*pass.keep)[layer].tail);
   }
   ops.gated_rms_norm(out, z, w.norm.view(), config_.rms_norm_eps, b.values);
   ops.matmul_add_rms_norm(b.values, *w.out_proj, b.residual, b.update,

@@ -229,6 +229,27 @@ bool has_manifest(const std::filesystem::path& folder) {
          std::filesystem::exists(folder / kExportFile);
 }
 
+void check_readout(const Manifest& manifest, std::int32_t hidden_size) {
+  const std::filesystem::path name = manifest.checkpoint.id;
+  const auto outputs = static_cast<std::size_t>(manifest.outputs);
+  const std::size_t wanted = outputs * static_cast<std::size_t>(hidden_size);
+  if (manifest.outputs < 1 || manifest.weight.size() != wanted) {
+    bad_checkpoint(name, "readout weight", std::to_string(manifest.weight.size()) + " numbers",
+                   std::to_string(manifest.outputs) + " times the model's hidden size of " +
+                       std::to_string(hidden_size));
+  }
+  if (!manifest.bias.empty() && manifest.bias.size() != outputs) {
+    bad_checkpoint(name, "readout bias", std::to_string(manifest.bias.size()) + " numbers",
+                   std::to_string(outputs));
+  }
+  if (!(manifest.temperature > 0) || manifest.temperature > kMaxTemperature) {
+    bad_checkpoint(name, "temperature", manifest.temperature, "greater than 0, at most 1e6");
+  }
+  if (manifest.max_length < 1 || manifest.max_length > kMaxLength) {
+    bad_checkpoint(name, "max_length", manifest.max_length, "1 to " + std::to_string(kMaxLength));
+  }
+}
+
 // Final-norm vectors have elements of size 1, so weights of variance 1 / H give logits of size 1.
 Manifest seeded_manifest(const ModelConfig& config, std::uint64_t seed) {
   constexpr std::int32_t kLength = 4096;

@@ -45,6 +45,10 @@ Manifest read_manifest(const std::filesystem::path& folder, std::int32_t hidden_
 // Whether `folder` holds one of the two files.
 bool has_manifest(const std::filesystem::path& folder);
 
+// Refuses, as kBadCheckpoint, a manifest whose readout has not `hidden_size` weights an output, or
+// a temperature or length that no manifest may have: for one that was not read from a file.
+void check_readout(const Manifest& manifest, std::int32_t hidden_size);
+
 // A scalar readout of seeded weights for models without one: logits of size 1, temperature 1.
 Manifest seeded_manifest(const ModelConfig& config, std::uint64_t seed);
 

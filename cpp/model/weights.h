@@ -14,6 +14,8 @@
 
 namespace openjev {
 
+class Adapter;
+
 // bytes done, bytes in all, what is being loaded
 using Progress = std::function<void(std::int64_t, std::int64_t, const std::string&)>;
 
@@ -67,6 +69,12 @@ struct ModelWeights {
 // them. The embedding keeps reading the mapped file, so `checkpoint` must outlive the result.
 ModelWeights load_weights(const Checkpoint& checkpoint, const ModelConfig& config, Backend& backend,
                           const Progress& progress);
+
+// The same with `adapter` merged into the matrices that it names, by `threads`: one stacked matrix
+// at a time, in a buffer of its size, so the host never holds a second copy of the weights.
+ModelWeights load_merged_weights(const Checkpoint& checkpoint, const Adapter& adapter,
+                                 const ModelConfig& config, Backend& backend, int threads,
+                                 const Progress& progress);
 
 // Seeded bfloat16 weights of the same shapes and names, without a checkpoint: see
 // Backend::make_random_matrix. Activations stay finite.

@@ -1,9 +1,9 @@
-// What the attention kernels share: their parameters, the walk along a path's key blocks, tiles in
-// shared memory, the online softmax and the gated output.
+// What the attention kernel is made of: its parameters, the walk along a path's key blocks, tiles
+// in shared memory, the online softmax and the gated output.
 //
 // A tile is 64 rows of one head, 256 wide. Four warps work on it, 16 rows each. A lane holds, with
 // g = lane / 4 and t = lane % 4, of a [64, 8 n] float32 product its elements 4 i + 2 h + e at
-// (row 16 warp + g + 8 h, column 8 i + 2 t + e): mma and wgmma agree on that.
+// (row 16 warp + g + 8 h, column 8 i + 2 t + e).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,7 +14,8 @@
 
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/numerics.cuh"
-#include "cuda/ptx/attention_mma.cuh"
+#include "cuda/ptx/cp_async.cuh"
+#include "cuda/ptx/shared_memory.cuh"
 
 namespace openjev::cuda {
 
@@ -66,8 +67,8 @@ __device__ __forceinline__ int block_row(const AttentionParams& p, int block, in
 }
 
 // Byte of 16-byte vector `vector` (0 to 31) of a row. Four panels of 64 columns, rows of 128 bytes
-// whose eight vectors are permuted by the row: the 128-byte swizzle of wgmma, free of bank
-// conflicts for ldmatrix too. A tile stands at a multiple of 1024 bytes.
+// whose eight vectors are permuted by the row: the 128-byte swizzle of wgmma. A tile stands at a
+// multiple of 1024 bytes.
 __device__ __forceinline__ std::uint32_t tile_byte(int row, int vector) {
   return static_cast<std::uint32_t>(vector / 8 * kPanelBytes + row * kRowBytes +
                                     ((vector ^ row) & 7) * 16);
@@ -81,8 +82,8 @@ __device__ __forceinline__ void copy_rows(std::uint32_t tile, const MatrixRows& 
 #pragma unroll 4
   for (int i = 0; i < kWarpRows; ++i) {
     const int row = __shfl_sync(~0u, source_row, i);
-    ptx::copy_async_16(tile + tile_byte(kWarpRows * warp + i, lane),
-                       source + (row < 0 ? 0 : row) * from.stride, row >= 0);
+    ptx::cp_async_16(tile + tile_byte(kWarpRows * warp + i, lane),
+                     source + (row < 0 ? 0 : row) * from.stride, row >= 0);
   }
 }
 
@@ -127,13 +128,13 @@ struct OnlineSoftmax {
       for (int i = 2 * h; i < kScores; i += 4) most = fmaxf(most, fmaxf(scores[i], scores[i + 1]));
       most = lanes_max<4>(most) * kScale;
       const float fresh = most > reference[h] + kSlack ? most : reference[h];
-      shrink[h] = ptx::exp2_fast(reference[h] - fresh);
+      shrink[h] = exp2_fast(reference[h] - fresh);
       reference[h] = fresh;
       float total = 0.0f;
 #pragma unroll
       for (int i = 2 * h; i < kScores; i += 4) {
-        scores[i] = ptx::exp2_fast(fmaf(scores[i], kScale, -fresh));
-        scores[i + 1] = ptx::exp2_fast(fmaf(scores[i + 1], kScale, -fresh));
+        scores[i] = exp2_fast(fmaf(scores[i], kScale, -fresh));
+        scores[i + 1] = exp2_fast(fmaf(scores[i + 1], kScale, -fresh));
         total += scores[i] + scores[i + 1];
       }
       sum[h] = sum[h] * shrink[h] + total;
@@ -203,9 +204,5 @@ __device__ __forceinline__ void write_output(const AttentionParams& p, const Que
     }
   }
 }
-
-// The versions for one generation of tensor cores each; both fill out completely.
-void attention_sm90(const AttentionParams& params, cudaStream_t stream);
-void prepare_attention_sm90();
 
 }  // namespace openjev::cuda

@@ -5,12 +5,12 @@
 //   q = s * rsqrt(sum s^2 + 1e-6) * dk^-1/2     k = s * rsqrt(sum s^2 + 1e-6)     v = s
 //   beta = R(sigmoid(b))                        log_decay = -exp(A_log) * softplus(a + dt_bias)
 //
-// A thread owns 8 channels of a strip of rows. It loads the strip and the three rows before it at
-// once: where parents are the rows before (nearly everywhere) those are all that it needs, so
-// `mixed` is read (1 + 3 / strip) times, mostly from L2, and q, k and v are written once: 2 * rows
-// * channels * 2 bytes of memory traffic. 16 lanes hold a head, so its norm is four shuffles.
-// Strips are short where rows are few, to give every SM work. One more column of blocks does beta
-// and log_decay.
+// A thread owns 8 channels and walks down the rows of its block, a strip of loads at a time. Where
+// parents are the rows before (nearly everywhere) a row's predecessors are still in registers, so
+// `mixed` is read little more than once, and q, k and v are written once: 2 * rows * channels * 2
+// bytes. 16 lanes hold a head, so its norm is four shuffles. A block has one strip where rows are
+// few, to give every SM work, else four, which share the loads of the taps. One more column of
+// blocks does beta and log_decay.
 #include <cmath>
 
 #include "cuda/kernels/kernels.h"
@@ -22,6 +22,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kTaps = 4;
+constexpr int kStrip = 4;
 constexpr int kFewRows = 512;
 constexpr int kHeadLanes = kDeltaDim / kVector;
 constexpr float kEps = 1e-6f;
@@ -72,18 +73,17 @@ __device__ __forceinline__ uint4 mixed_at(const Inputs& p, int row, int channel)
 }
 
 // The row's three predecessors, nearest first, wherever they are.
-__device__ __noinline__ void predecessors(const Inputs& p, int row, int channel,
-                                          Float8 (&past)[kTaps - 1]) {
+__device__ __forceinline__ void predecessors(const Inputs& p, int row, int channel,
+                                             uint4 (&past)[kTaps - 1]) {
   int at = row, kept = kTaps - 2;
 #pragma unroll
   for (int i = 0; i < kTaps - 1; ++i) {
     at = at >= 0 ? p.parent[at] : -1;
-    past[i] = Float8{};
+    past[i] = uint4{};
     if (at >= 0)
-      past[i] = unpack8(mixed_at(p, at, channel));
+      past[i] = mixed_at(p, at, channel);
     else if (p.tail != nullptr)
-      past[i] =
-          unpack8(*reinterpret_cast<const uint4*>(p.tail + (kept--) * p.tail_stride + channel));
+      past[i] = *reinterpret_cast<const uint4*>(p.tail + (kept--) * p.tail_stride + channel);
   }
 }
 
@@ -100,9 +100,11 @@ __device__ __forceinline__ Destination destination(const Inputs& p, int channel)
   return {p.v + (channel - 2 * p.keys), p.v_stride, 0.0f};
 }
 
-// c, s and what becomes of it, for one row and 8 channels; past: nearest first.
-__device__ __forceinline__ uint4 finish_row(const Float8 (&tap)[kTaps], const Float8& now,
-                                            const Float8 (&past)[kTaps - 1], float scale) {
+// c, s and what becomes of it, for one row and 8 channels; before: nearest first.
+__device__ __forceinline__ uint4 finish_row(const Float8 (&tap)[kTaps], const uint4& held,
+                                            const uint4 (&before)[kTaps - 1], float scale) {
+  const Float8 now = unpack8(held);
+  const Float8 past[kTaps - 1] = {unpack8(before[0]), unpack8(before[1]), unpack8(before[2])};
   Float8 c;
 #pragma unroll
   for (int i = 0; i < kVector; ++i) {
@@ -124,14 +126,16 @@ __device__ __forceinline__ uint4 finish_row(const Float8 (&tap)[kTaps], const Fl
   return pack8_f16(s);
 }
 
-template <int kStrip>
-__global__ void __launch_bounds__(kThreads) delta_inputs_strip(const Inputs p) {
+// A block does kStrips strips of kStrip rows, one after the other.
+template <int kStrips>
+__global__ void __launch_bounds__(kThreads, 2) delta_inputs_strips(const Inputs p) {
   constexpr int kBefore = kTaps - 1;
-  const int first = static_cast<int>(blockIdx.y) * kStrip;
+  const int first = static_cast<int>(blockIdx.y) * (kStrips * kStrip);
+  const int last = min(first + kStrips * kStrip, p.rows);
   if (blockIdx.x + 1 == gridDim.x) {
     grid_dependency_wait();
     grid_dependency_launch();
-    gates(p, first, min(first + kStrip, p.rows));
+    gates(p, first, last);
     return;
   }
   const int channel =
@@ -147,49 +151,52 @@ __global__ void __launch_bounds__(kThreads) delta_inputs_strip(const Inputs p) {
     const float4 low = weight[0], high = weight[1];
     tap[t] = {{low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w}};
   }
-  // Rows and parents of first - 3 ... first + kStrip - 1; those outside are clamped and not used.
-  int parent[kBefore + kStrip];
+  // How many rows in a row up to the one before have the row before them as parent.
+  int line = 0;
 #pragma unroll
-  for (int i = 0; i < kBefore + kStrip; ++i)
-    parent[i] = p.parent[min(max(first - kBefore + i, 0), p.rows - 1)];
+  for (int i = kBefore - 1; i > 0; --i)
+    line = first >= i && p.parent[first - i] == first - i - 1 ? line + 1 : 0;
   grid_dependency_wait();
   grid_dependency_launch();
   if (!mine) return;
-  uint4 held[kBefore + kStrip];
-#pragma unroll
-  for (int i = 0; i < kBefore + kStrip; ++i)
-    held[i] = mixed_at(p, min(max(first - kBefore + i, 0), p.rows - 1), at);
 
+  // Rows beyond the ends are clamped and not used.
+  const auto load = [&](int row) { return mixed_at(p, min(max(row, 0), p.rows - 1), at); };
   const Destination to = destination(p, at);
-  Float8 past[kBefore] = {unpack8(held[2]), unpack8(held[1]), unpack8(held[0])};
+  uint4 past[kBefore];
 #pragma unroll
-  for (int i = kBefore; i < kBefore + kStrip; ++i) {
-    const int row = first - kBefore + i;
-    if (row >= p.rows) return;
-    const Float8 now = unpack8(held[i]);
-    const bool in_line = row >= kBefore && parent[i] == row - 1 && parent[i - 1] == row - 2 &&
-                         parent[i - 2] == row - 3;
-    uint4 out;
-    if (in_line) {
-      out = finish_row(tap, now, past, to.scale);
-    } else {
-      Float8 elsewhere[kBefore];
-      predecessors(p, row, at, elsewhere);
-      out = finish_row(tap, now, elsewhere, to.scale);
+  for (int i = 0; i < kBefore; ++i) past[i] = load(first - 1 - i);
+#pragma unroll 1
+  for (int strip = first; strip < last; strip += kStrip) {
+    uint4 held[kStrip];
+    int parent[kStrip];
+#pragma unroll
+    for (int i = 0; i < kStrip; ++i) {
+      held[i] = load(strip + i);
+      parent[i] = p.parent[min(strip + i, p.rows - 1)];
     }
-    *reinterpret_cast<uint4*>(to.data + row * to.stride) = out;
-    past[2] = past[1];
-    past[1] = past[0];
-    past[0] = now;
+#pragma unroll
+    for (int i = 0; i < kStrip; ++i) {
+      const int row = strip + i;
+      if (row >= last) return;
+      line = row > 0 && parent[i] == row - 1 ? line + 1 : 0;
+      uint4 before[kBefore] = {past[0], past[1], past[2]};
+      if (line < kBefore) predecessors(p, row, at, before);
+      const uint4 out = finish_row(tap, held[i], before, to.scale);
+      *reinterpret_cast<uint4*>(to.data + row * to.stride) = out;
+      past[2] = past[1];
+      past[1] = past[0];
+      past[0] = held[i];
+    }
   }
 }
 
-template <int kStrip>
+template <int kStrips>
 void launch_strips(const Inputs& p, cudaStream_t stream) {
-  const int per_block = kThreads * kVector;
+  const int per_block = kThreads * kVector, rows = kStrips * kStrip;
   const dim3 grid(static_cast<unsigned>((p.channels + per_block - 1) / per_block + 1),
-                  static_cast<unsigned>((p.rows + kStrip - 1) / kStrip));
-  launch("delta_inputs", delta_inputs_strip<kStrip>, grid, dim3(kThreads), 0, stream, p);
+                  static_cast<unsigned>((p.rows + rows - 1) / rows));
+  launch("delta_inputs", delta_inputs_strips<kStrips>, grid, dim3(kThreads), 0, stream, p);
 }
 
 }  // namespace
@@ -234,9 +241,9 @@ void delta_inputs(const DeltaInputsArgs& args, cudaStream_t stream) {
   p.query_scale = 1.0f / std::sqrt(static_cast<float>(kDeltaDim));
   if (p.rows == 0) return;
   if (p.rows <= kFewRows)
-    launch_strips<4>(p, stream);
+    launch_strips<1>(p, stream);
   else
-    launch_strips<8>(p, stream);
+    launch_strips<4>(p, stream);
 }
 
 }  // namespace openjev::cuda

@@ -5,7 +5,7 @@
 
 namespace openjev::cuda::ptx {
 
-// The address of shared memory that the instructions below and ldmatrix take.
+// The address of shared memory that the instructions below take.
 __device__ __forceinline__ std::uint32_t shared_address(const void* pointer) {
   return static_cast<std::uint32_t>(__cvta_generic_to_shared(pointer));
 }

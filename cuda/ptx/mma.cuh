@@ -1,27 +1,13 @@
 // Warp-level matrix instructions. With g = lane / 4 and t = lane % 4, fragments hold
 //
 //   C [16, 8]  float32   c0, c1: (g, 2t), (g, 2t + 1)      c2, c3: the same of row g + 8
-//   A [16, 16] bfloat16  a0: (g, 2t..)  a1: (g + 8, 2t..)  a2: (g, 2t + 8..)  a3: (g + 8, 2t + 8..)
-//   B [16, 8]  bfloat16  b0: (2t.., g)  b1: (2t + 8.., g)
 //   A [16, 8]  tf32      a0: (g, t)     a1: (g + 8, t)     a2: (g, t + 4)     a3: (g + 8, t + 4)
 //   B [8, 8]   tf32      b0: (t, g)     b1: (t + 4, g)
-//
-// so two C tiles side by side, rounded and packed, are an A fragment of bfloat16.
 #pragma once
 
 #include <cstdint>
 
 namespace openjev::cuda::ptx {
-
-// c += a b, bfloat16
-__device__ __forceinline__ void mma_bf16(float (&c)[4], const std::uint32_t (&a)[4],
-                                         std::uint32_t b0, std::uint32_t b1) {
-  asm volatile(
-      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 
 // c += a b, operands from to_tf32
 __device__ __forceinline__ void mma_tf32(float (&c)[4], const std::uint32_t (&a)[4],
@@ -38,23 +24,6 @@ __device__ __forceinline__ std::uint32_t to_tf32(float x) {
   std::uint32_t bits;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
   return bits;
-}
-
-// Four 8 x 8 tiles of 16-bit elements: lanes 8 i .. 8 i + 7 give the addresses of the rows of tile
-// i, and register i gets elements (g, 2t..) of tile i.
-__device__ __forceinline__ void ldmatrix_x4(std::uint32_t (&r)[4], std::uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address)
-               : "memory");
-}
-
-// The same with every tile transposed: register i gets elements (2t.., g).
-__device__ __forceinline__ void ldmatrix_x4_trans(std::uint32_t (&r)[4], std::uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-               : "r"(address)
-               : "memory");
 }
 
 // Transposes an 8 x 8 tile of 16-bit elements held as (g, 2t..).

@@ -1,4 +1,7 @@
-// Attention (formula in kernels/attention.cu) with the warpgroup products of sm_90a.
+// out = R(R(softmax(q K^T / 16 + causal mask) V) * R(sigmoid(gate))) along the paths of the chunk
+// tree: per block of 64 keys, from a query's own chunk up to the root,
+//   z = q k^T log2(e) / 16, m' = max(m, max z), w = 2^(z - m'),
+//   l' = l 2^(m - m') + sum w, o' = o 2^(m - m') + R(w) V;       in the end o / l.
 //
 // A block does one tile (64 queries) of two query heads of one kv head, so that both use the keys
 // and values it copies. Two warpgroups multiply, one head each; a third copies: two tiles each of
@@ -81,14 +84,14 @@ class Copier {
                                        int row) {
     ring.wait_empty(n);
     copy_rows(ring.tile(n), from, column_, row, warp_, lane_);
-    ptx::copy_async_commit();
+    ptx::cp_async_commit();
     if (started_ != 0) announce<1>();
     started_ = ring.full_at(n);
   }
 
   template <int kPending>
   __device__ __forceinline__ void announce() {
-    ptx::copy_async_wait<kPending>();
+    ptx::cp_async_wait<kPending>();
     ptx::publish_shared_writes();
     ptx::barrier_arrive(started_);
   }
@@ -148,8 +151,8 @@ __device__ __forceinline__ void attend(const AttentionParams& p, const Shared& s
                                        int warp, int lane) {
   const std::uint32_t tile = shared.queries + static_cast<std::uint32_t>(index * kTileBytes);
   copy_queries(tile, p, queries, head, warp, lane);
-  ptx::copy_async_commit();
-  ptx::copy_async_wait<0>();
+  ptx::cp_async_commit();
+  ptx::cp_async_wait<0>();
   ptx::publish_shared_writes();
   ptx::named_barrier(1 + index, kTileThreads);
 
@@ -224,16 +227,52 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
+MatrixRows device_rows(const View& view) {
+  return {static_cast<const std::uint16_t*>(view.data), view.stride};
+}
+
+bool aligned(const View& view) {
+  return view.empty() || vectorizes(view.data, view.stride, view.cols);
+}
+
+AttentionParams device_params(const AttentionArgs& args, const PlanView& plan) {
+  check(args.head_dim == kAttentionDim, "attention on cuda: head_dim ", args.head_dim,
+        "; compiled for ", kAttentionDim);
+  check(args.kv_heads > 0 && args.heads % args.kv_heads == 0, "attention on cuda: ", args.heads,
+        " heads are no multiple of ", args.kv_heads, " kv heads");
+  check(aligned(args.q) && aligned(args.k) && aligned(args.v) && aligned(args.prefix_k) &&
+            aligned(args.prefix_v) && aligned(args.gate) && aligned(args.out) &&
+            args.gate_stride % kVector == 0,
+        "attention on cuda: rows or heads are not aligned to 16 bytes");
+  return {.q = device_rows(args.q),
+          .k = device_rows(args.k),
+          .v = device_rows(args.v),
+          .prefix_k = device_rows(args.prefix_k),
+          .prefix_v = device_rows(args.prefix_v),
+          .gate = device_rows(args.gate),
+          .out = static_cast<std::uint16_t*>(args.out.data),
+          .out_stride = args.out.stride,
+          .tiles = args.tiles.data(),
+          .chunk_rows = plan.chunk_rows.data(),
+          .chunk_parent = plan.chunk_parent.data(),
+          .tile_count = static_cast<std::int32_t>(args.tiles.size()),
+          .heads = args.heads,
+          .group = args.heads / args.kv_heads,
+          .gate_stride = args.gate_stride,
+          .prefix_chunks = plan.prefix_length / kChunk};
+}
+
 }  // namespace
 
-void attention_sm90(const AttentionParams& params, cudaStream_t stream) {
+void attention(const AttentionArgs& args, const PlanView& plan, cudaStream_t stream) {
+  const AttentionParams params = device_params(args, plan);
   const std::int32_t pairs = (params.group + kHeads - 1) / kHeads;
   const auto blocks = static_cast<unsigned>(params.tile_count) *
                       static_cast<unsigned>(params.heads / params.group * pairs);
   launch("attention", attention_wgmma, dim3(blocks), dim3(kThreads), kSharedBytes, stream, params);
 }
 
-void prepare_attention_sm90() {
+void prepare_attention() {
   allow_shared("shared memory of attention", attention_wgmma, kSharedBytes);
 }
 

@@ -24,12 +24,26 @@ EXPORT_FILES = (
 
 
 @dataclass(frozen=True)
+class Lora:
+    """What an adapter must be: its rank, alpha, and the names of the modules that it adapts, sorted."""
+
+    rank: int
+    alpha: float
+    targets: tuple[str, ...]
+
+
+OPEN_JEV_LORA = Lora(8, 16.0, ("in_proj_qkv", "k_proj", "o_proj", "out_proj", "q_proj", "v_proj"))
+CUA_S1_LORA = Lora(16, 32.0, ("down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"))
+
+
+@dataclass(frozen=True)
 class KnownCheckpoint:
     """One published checkpoint.
 
     `name` is what we serve it as; `aliases` are accepted as well, as are `checkpoint_id` and `base_id`. The
     revisions are pinned: a folder that claims this id with others is refused. `family` names prompts and
     readout, `temperature` is the published one (None: not used), `max_length` counts tokens of one prompt.
+    `hashes` are the SHA-256 of published files that are known without asking anybody.
     """
 
     name: str
@@ -42,6 +56,8 @@ class KnownCheckpoint:
     max_length: int
     temperature: float | None
     shape: BackboneShape
+    lora: Lora
+    hashes: Mapping[str, str]
 
     def wire_names(self) -> tuple[str, ...]:
         """The names that a request may ask for, the served name first."""
@@ -60,6 +76,11 @@ CHECKPOINTS: tuple[KnownCheckpoint, ...] = (
         max_length=4096,
         temperature=1.518796342858676,
         shape=QWEN_2B,
+        lora=OPEN_JEV_LORA,
+        hashes={
+            "adapter_model.safetensors": "2d23935b1a7380db444abac572c04646918ba794e59002d1588236182a3ca18f",
+            "head.pt": "3532cd576c58d5ad5bf17c3e9f2df4be8c70e08c07fa6bb7fa673dcd7b401f2a",
+        },
     ),
     KnownCheckpoint(
         name="open-jev-9b",
@@ -72,6 +93,11 @@ CHECKPOINTS: tuple[KnownCheckpoint, ...] = (
         max_length=4096,
         temperature=1.8969118766347646,
         shape=QWEN_9B,
+        lora=OPEN_JEV_LORA,
+        hashes={
+            "adapter_model.safetensors": "f85650a8fb97c6d0ac3e948cdca2f30a0ca6ace8b8a43aebca1c152fe38aeb75",
+            "head.pt": "229fe9800384e824135e59d1af59bda7346da031aea61640be5f456b9be6ce70",
+        },
     ),
     KnownCheckpoint(
         name="open-jev-27b",
@@ -84,6 +110,11 @@ CHECKPOINTS: tuple[KnownCheckpoint, ...] = (
         max_length=4096,
         temperature=2.5343690298472983,
         shape=QWEN_27B,
+        lora=OPEN_JEV_LORA,
+        hashes={
+            "adapter_model.safetensors": "1c857224bd3609c6a71eacf7f71dd021115fcc0f791936b1fc332e915b548a81",
+            "head.pt": "76e382f122abfa4e0c467d860a8d142d2fb6d2a98dc0ef9e19870bfc6eb296b4",
+        },
     ),
     KnownCheckpoint(
         name="cua-s1-4b",
@@ -96,6 +127,8 @@ CHECKPOINTS: tuple[KnownCheckpoint, ...] = (
         max_length=16384,
         temperature=None,
         shape=QWEN_4B,
+        lora=CUA_S1_LORA,
+        hashes={},
     ),
 )
 
@@ -112,10 +145,10 @@ def find(name: str) -> KnownCheckpoint | None:
 
 
 def resolve(name_or_path: str | Path) -> Path:
-    """The folder to load. An existing folder wins over a name; "demo" is built on first use.
+    """The local folder that is meant. An existing folder wins over a name; "demo" is built on first use.
 
-    Raises CheckpointError for a known checkpoint that is not here, for anything that is neither, and when the
-    demo cannot be written.
+    Raises CheckpointError for a known checkpoint, whose files `openjev.sources.locate` finds or pulls, for
+    anything that is neither, and when the demo cannot be written.
     """
     name = os.fspath(name_or_path)
     path = os.path.expanduser(name)
@@ -134,8 +167,8 @@ def resolve(name_or_path: str | Path) -> Path:
     row = find(name)
     if row is not None:
         raise CheckpointError(
-            f"{name}: known as {row.checkpoint_id}, but found no such folder. This version serves local "
-            f"export folders, allowed: the path of one with {EXPORT_FILES}"
+            f"{name}: known as {row.checkpoint_id}, but found no such folder, allowed: the path of one with "
+            f"{EXPORT_FILES}; or its name, after openjev pull {row.name}"
         )
     known = ", ".join(["demo", *(row.name for row in CHECKPOINTS)])
     raise CheckpointError(

@@ -7,6 +7,7 @@ standard output, everything else to standard error; both are UTF-8 whatever the 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib
 import io
 import os
@@ -16,6 +17,7 @@ from typing import NoReturn
 
 from openjev import settings as settings_module
 from openjev.cli_bench import run_bench
+from openjev.cli_checkpoints import run_export, run_pull, run_verify
 from openjev.cli_decide import MODEL_SETTINGS, run_decide, run_score
 from openjev.cli_info import run_info
 from openjev.cli_input import InputError, UsageError
@@ -111,6 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_decide(add)
     _add_score(add)
     _add_info(add)
+    _add_checkpoints(add)
     add(
         "doctor",
         run_doctor,
@@ -125,8 +128,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_serve(add: Callable[..., _Parser]) -> None:
-    example = "  openjev serve --model ./open-jev-9b --port 8000"
+    example = "  openjev serve ./open-jev-9b --port 8000\n  openjev serve ZefanCai/Open-Jev-9B"
     sub = add("serve", _run_serve, "answer System One requests over HTTP", example, None)
+    sub.add_argument("checkpoint", nargs="?", metavar="PATH|NAME", help="the same as --model")
     settings_module.add_arguments(sub)
 
 
@@ -181,8 +185,35 @@ def _add_info(add: Callable[..., _Parser]) -> None:
     sub.add_argument("--json", action="store_true", help="print JSON")
 
 
+def _add_checkpoints(add: Callable[..., _Parser]) -> None:
+    summary = "download what a known checkpoint needs, at its pinned revisions"
+    sub = add("pull", run_pull, summary, "  openjev pull open-jev-9b", ())
+    sub.add_argument("name", metavar="NAME", help="a known name, or its id on the hub")
+
+    example = "  openjev export Qwen/Qwen3.5-9B ZefanCai/Open-Jev-9B ./open-jev-9b"
+    sub = add(
+        "export", run_export, "merge an adapter into its base and write the folder", example, ("threads",)
+    )
+    sub.add_argument("base", metavar="BASE", help="the base's folder, or its id on the hub")
+    sub.add_argument("adapter", metavar="ADAPTER", help="the package's folder, or the name of a known one")
+    sub.add_argument("out", metavar="OUT", help="the folder to write; an interrupted export is resumed")
+    sub.add_argument("--compat", action="store_true", help="also write open_jev_export.json")
+    settings_module.add_arguments(sub, ("threads",))
+
+    sub = add(
+        "verify", run_verify, "read a checkpoint to its last byte", "  openjev verify ./open-jev-9b", ()
+    )
+    sub.add_argument(
+        "checkpoint", metavar="PATH|NAME", help="a folder, or a known checkpoint that was pulled"
+    )
+
+
 def _run_serve(args: argparse.Namespace, settings: Settings) -> int:
     """The server is an optional part above this package, so it is looked up by name and only here."""
+    if args.checkpoint is not None:
+        if args.model is not None:
+            raise UsageError(f"found {args.checkpoint} and --model {args.model}, allowed: one of the two")
+        settings = dataclasses.replace(settings, model=args.checkpoint)
     try:
         app = importlib.import_module("openjev_server.app")
     except ModuleNotFoundError as error:

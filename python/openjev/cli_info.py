@@ -4,37 +4,32 @@ from __future__ import annotations
 
 import argparse
 import json
-from pathlib import Path
 from typing import Any
 
 from openjev.backbone import FULL_ATTENTION, BackboneShape
 from openjev.checkpoints import (
     KnownCheckpoint,
-    check_identity,
     find,
     identify,
     is_demo,
-    resolve,
     served_names,
 )
 from openjev.cli_input import InputError, decode, parse_json, read_file
 from openjev.contract import DEFAULT_LIMITS
-from openjev.errors import CheckpointError
-from openjev.native import runtime
+from openjev.errors import NotPulledError
 from openjev.settings import Settings
+from openjev.sources import AdaptedBase, ExportFolder, Source, locate
 
 
 def run_info(args: argparse.Namespace, settings: Settings) -> int:
     """Describes a folder, or a known checkpoint that is not here."""
     try:
-        folder = resolve(args.checkpoint)
-    except CheckpointError:
+        facts = _facts(locate(args.checkpoint, download=False))
+    except NotPulledError:
         row = find(args.checkpoint)
         if row is None:
             raise
         facts = _known_facts(row)
-    else:
-        facts = _folder_facts(folder)
     if args.json:
         print(json.dumps(facts, ensure_ascii=False, indent=2))
     else:
@@ -44,10 +39,10 @@ def run_info(args: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-def _folder_facts(folder: Path) -> dict[str, Any]:
+def _facts(source: Source) -> dict[str, Any]:
     """From config.json and the manifest. Raises CheckpointError for what a load would refuse."""
-    manifest = runtime().read_manifest(str(folder))
-    check_identity(manifest, folder)
+    manifest = source.manifest()
+    folder = source.folder if isinstance(source, ExportFolder) else source.base
     config_file = folder / "config.json"
     config = parse_json(decode(read_file(str(config_file)), str(config_file)), str(config_file))
     try:
@@ -60,6 +55,7 @@ def _folder_facts(folder: Path) -> dict[str, Any]:
     stored = text.get("dtype") or text.get("torch_dtype") or config.get("torch_dtype") or "bfloat16"
     return {
         "folder": str(folder),
+        **({"package": str(source.package.root)} if isinstance(source, AdaptedBase) else {}),
         "names": list(served_names(manifest)),
         "family": row.family if row else "cua-s1" if letters else "open-jev",
         "answers": "arbitrary: random weights" if is_demo(manifest) else "as trained",
@@ -77,7 +73,7 @@ def _folder_facts(folder: Path) -> dict[str, Any]:
 def _known_facts(row: KnownCheckpoint) -> dict[str, Any]:
     letters = row.family == "cua-s1"
     return {
-        "folder": "not here: give the path of an export folder",
+        "folder": f"not here: openjev pull {row.name}, or the path of an export folder",
         "names": list(row.wire_names()),
         "family": row.family,
         "checkpoint": f"{row.checkpoint_id} @ {row.checkpoint_revision}",
@@ -99,7 +95,8 @@ def _sizes(shape: BackboneShape, item_bytes: int) -> dict[str, Any]:
         "vocabulary": shape.vocab_size,
         "parameters": parameters,
         "weights": f"{'BF16' if item_bytes == 2 else 'F32'}, {weights}",
-        "memory": f"{weights} for one copy of the weights, and working space that grows with --batch-tokens",
+        "memory_cpu": f"{weights} for one copy of the weights, and space that grows with --batch-tokens",
+        "memory_gpu": f"{_bytes(2 * parameters)} for the weights (BF16), 1 GiB for graphs, and for a prompt",
     }
 
 

@@ -294,8 +294,7 @@ class DecisionModel:
         if not memory["total"]:
             return ""
         planned = ", ".join(
-            f"{what} {memory['planned_' + name] / _GIB:.2f}"
-            for name, what in (("weights", "weights"), ("workspace", "workspace"), ("graphs", "graphs"))
+            f"{what} {memory['planned_' + what] / _GIB:.2f}" for what in ("weights", "workspace", "graphs")
         )
         free, before, total = (memory[name] / _GIB for name in ("free", "free_before", "total"))
         return f"{planned} GiB planned; {before:.2f} of {total:.2f} GiB were free, {free:.2f} are now"

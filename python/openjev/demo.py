@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import shutil
 import tempfile
 import zlib
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openjev.backbone import BackboneShape, layer_pattern
+from openjev.cache import cache_folder
 from openjev.demo_tokenizer import build_tokenizer
 from openjev.progress import progress_bar
 from openjev.safetensors_write import (
@@ -95,7 +95,7 @@ def demo_folder() -> Path:
     The cache is $OPENJEV_CACHE, else $XDG_CACHE_HOME/openjev, else ~/.cache/openjev. Processes that build at
     once do not disturb each other: each builds under a name of its own, the first to finish names its folder.
     """
-    folder = _cache() / f"demo-{DEMO_VERSION}"
+    folder = cache_folder() / f"demo-{DEMO_VERSION}"
     if (folder / "decision.json").is_file():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -154,14 +154,6 @@ def build_checkpoint(
     manifest["files"] = {file.name: {"bytes": file.nbytes, "sha256": file.sha256} for file in files}
     write_bytes(folder / "decision.json", _json(manifest))
     return folder
-
-
-def _cache() -> Path:
-    own = os.environ.get("OPENJEV_CACHE")
-    if own:
-        return Path(own)
-    shared = os.environ.get("XDG_CACHE_HOME")
-    return (Path(shared) if shared else Path.home() / ".cache") / "openjev"
 
 
 def _complete_config(overrides: Mapping[str, Any], vocabulary: int, dtype: DType) -> dict[str, Any]:

@@ -69,6 +69,10 @@ class CheckpointError(OpenJevError):
     """A file or tensor of the checkpoint folder is missing, damaged or of another shape or type."""
 
 
+class NotPulledError(CheckpointError):
+    """A known checkpoint, or a file of one, is not in the hub's cache, and nothing was to be downloaded."""
+
+
 class LimitError(OpenJevError):
     """A valid call that is larger than a stated limit."""
 

@@ -11,7 +11,7 @@ from openjev.decision_model import DecisionModel, Prepared, QuestionLike, Reques
 from openjev.errors import BadRequestError, DeviceUnavailableError
 from openjev.model_info import ModelInfo
 from openjev.native import Engine, runtime
-from openjev.tokens import Tokenizer
+from openjev.sources import locate
 
 __all__ = ["DecisionModel", "Engine", "ModelInfo", "Prepared", "QuestionLike", "RequestLike", "load"]
 
@@ -34,10 +34,12 @@ def load(
     load_format: str = "auto",
     progress: Callable[[int, int, str], None] | None = None,
 ) -> DecisionModel:
-    """Opens a checkpoint folder, or a known name such as "demo".
+    """Opens a checkpoint folder, or a known name such as "demo" or "open-jev-9b".
 
     Args:
-        path: an export folder (``decision.json`` beside the weights), or a name of ``openjev.checkpoints``.
+        path: an export folder (``decision.json`` beside the weights), a folder with an adapter package,
+            which is merged while the base loads, or a name of ``openjev.checkpoints``, which is pulled when
+            it is not here. See docs/checkpoints.md.
         device: "auto" takes a GPU if one is usable and else "cpu"; "cuda:1" is the second GPU.
         threads: CPU threads; 0 for all cores. Answers do not depend on it.
         literal_special_tokens: see :class:`openjev.tokens.Tokenizer`.
@@ -57,13 +59,13 @@ def load(
         LimitError: ``max_length`` exceeds the checkpoint's.
     """
     native = runtime()
-    folder = checkpoints.resolve(os.fspath(path))
-    manifest = native.read_manifest(str(folder))
-    checkpoints.check_identity(manifest, folder)
-    tokenizer = Tokenizer(folder, literal_special_tokens=literal_special_tokens)
+    source = locate(path)
+    manifest = source.manifest()
+    tokenizer = source.tokenizer(literal_special_tokens=literal_special_tokens)
+    weights, arguments = source.engine_arguments()
     name, _, index = (_best_device(native.backends()) if device == "auto" else device).partition(":")
     engine = native.Engine(
-        str(folder),
+        weights,
         device=name,
         device_index=_index(device, index),
         threads=threads,
@@ -73,6 +75,7 @@ def load(
         matmul_mode=matmul_mode,
         load_format=load_format,
         progress=progress,
+        **arguments,
     )
     return DecisionModel(
         engine,

@@ -82,12 +82,12 @@ def write_safetensors(
                     raise ValueError(
                         f"{tensor.name}: block is {block.dtype}, allowed: {_STORED_AS[tensor.dtype]}"
                     )
-                data = np.ascontiguousarray(block).tobytes()
+                data = np.ascontiguousarray(block).reshape(-1).view(np.uint8).data
                 file.write(data)
                 digest.update(data)
-                written += len(data)
+                written += data.nbytes
                 if progress is not None:
-                    progress(len(data))
+                    progress(data.nbytes)
             if written - begin != tensor.nbytes:
                 raise ValueError(
                     f"{tensor.name}: blocks hold {written - begin} bytes, its shape {tensor.nbytes}"

@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Regex, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as HFTokenizer
 
 from openjev.errors import CheckpointError
@@ -100,15 +101,22 @@ class Tokenizer:
 
     Text that spells a special token ("<|im_end|>") is encoded as that token, as the reference does. With
     ``literal_special_tokens`` it is encoded as the characters it is, except in the chat wrapper, so that no
-    words of a caller can end a message.
+    words of a caller can end a message. ``of_base``: the file is that of a base's repository, see
+    :func:`open_base_tokenizer`.
 
     Raises:
         CheckpointError: the file is missing or not a tokenizer.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], *, literal_special_tokens: bool = False) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        literal_special_tokens: bool = False,
+        of_base: bool = False,
+    ) -> None:
         path = Path(folder) / "tokenizer.json"
-        hf = _open(path)
+        hf = open_base_tokenizer(path) if of_base else _open(path)
         self.path = path
         self.vocab_size: int = hf.get_vocab_size(with_added_tokens=True)
         self.literal_special_tokens = literal_special_tokens
@@ -256,6 +264,21 @@ def _open(path: Path) -> HFTokenizer:
         raise CheckpointError(f"{path}: not a tokenizer file: {error}") from error
     hf.no_truncation()
     hf.no_padding()
+    return hf
+
+
+def open_base_tokenizer(path: Path) -> HFTokenizer:
+    """The tokenizer that Transformers makes of a Qwen3.5 base's file.
+
+    Its class for this family takes vocabulary, merges and added tokens from the file, and brings normalizer
+    and split pattern of its own, whatever the file says of them. Raises CheckpointError like ``Tokenizer``.
+    """
+    hf = _open(path)
+    if type(hf.model).__name__ == "BPE":
+        hf.normalizer = normalizers.NFC()
+        split = pre_tokenizers.Split(Regex(SPLIT_PATTERN), behavior="isolated", invert=False)
+        bytes_of = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        hf.pre_tokenizer = pre_tokenizers.Sequence([split, bytes_of])
     return hf
 
 

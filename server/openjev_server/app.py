@@ -17,7 +17,6 @@ from typing import Any
 from aiohttp import web
 
 import openjev
-from openjev.checkpoints import resolve
 from openjev.model import DecisionModel
 from openjev.settings import Settings
 from openjev_server.auth import BearerAuth, OriginRule, is_loopback
@@ -93,7 +92,7 @@ def run(settings: Settings, load_model: Callable[[], DecisionModel] | None = Non
 
 def _load(settings: Settings) -> DecisionModel:
     return openjev.load(
-        resolve(settings.model),
+        settings.model,
         device=settings.device,
         threads=settings.threads,
         graph_mode=settings.graph_mode,

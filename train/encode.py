@@ -113,7 +113,8 @@ def encode_split(
 ) -> tuple[Encoded, str]:
     """Rows start to stop of a split, and the SHA-256 of the digests of their blocks of BLOCK rows."""
     work = [
-        (split, begin, min(begin + BLOCK, stop), seed, str(tokenizer_file)) for begin in range(start, stop, BLOCK)
+        (split, begin, min(begin + BLOCK, stop), seed, str(tokenizer_file))
+        for begin in range(start, stop, BLOCK)
     ]
     results = list(pool.map(_encode_block, work))
     sha = hashlib.sha256("".join(block for _, block in results).encode()).hexdigest()

@@ -1,6 +1,6 @@
-"""The trained package by Transformers and PEFT, adapter not merged: logits of held-out questions, in bfloat16.
+"""The trained package by Transformers and PEFT, adapter not merged: logits of held-out questions in bfloat16.
 
-`python -m train.evaluate FOLDER OUT` with FOLDER holding base/ and package/ writes logits and figures of the test.
+`python -m train.evaluate FOLDER OUT` with base/ and package/ in FOLDER writes logits and figures of the test.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ def main() -> None:
     logits = question_logits(model, head, data, device, 65_536 if device.type == "cuda" else 4_096)
     report = {**figures(logits, data, temperature), "logits": [one.tolist() for one in logits]}
     args.out.write_text(json.dumps(report) + "\n", encoding="utf-8")
-    print(json.dumps({name: value for name, value in report.items() if name not in ("logits", "reliability")}))
+    print(
+        json.dumps({name: value for name, value in report.items() if name not in ("logits", "reliability")})
+    )
 
 
 if __name__ == "__main__":

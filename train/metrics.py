@@ -27,7 +27,9 @@ def brier(probabilities: Sequence[Floats], targets: Sequence[int]) -> float:
     return total / len(targets)
 
 
-def reliability(probabilities: Sequence[Floats], targets: Sequence[int], bins: int = BINS) -> list[dict[str, Any]]:
+def reliability(
+    probabilities: Sequence[Floats], targets: Sequence[int], bins: int = BINS
+) -> list[dict[str, Any]]:
     """By equal ranges of the top probability: how many questions, its mean, and the share answered rightly.
     A range without questions is left out; its upper end belongs to it."""
     top = np.array([p.max() for p in probabilities])
@@ -52,17 +54,23 @@ def reliability(probabilities: Sequence[Floats], targets: Sequence[int], bins: i
 def calibration_error(bins: Sequence[dict[str, Any]]) -> float:
     """Expected calibration error: the mean gap between confidence and accuracy, weighted by count."""
     total = sum(part["count"] for part in bins)
-    return sum(part["count"] * abs(part["confidence"] - part["accuracy"]) for part in bins) / total
+    return float(sum(part["count"] * abs(part["confidence"] - part["accuracy"]) for part in bins) / total)
 
 
 def score_error(probabilities: Sequence[Floats], targets: Sequence[int]) -> float:
     """Mean absolute error in levels of the expected level, which is what a score answer reports."""
-    gaps = [abs(float(p @ np.arange(len(p))) - target) for p, target in zip(probabilities, targets, strict=True)]
+    gaps = [
+        abs(float(p @ np.arange(len(p))) - target) for p, target in zip(probabilities, targets, strict=True)
+    ]
     return float(np.mean(gaps))
 
 
 def summary(
-    logits: Sequence[Floats], kinds: Sequence[str], domains: Sequence[str], targets: Sequence[int], temperature: float
+    logits: Sequence[Floats],
+    kinds: Sequence[str],
+    domains: Sequence[str],
+    targets: Sequence[int],
+    temperature: float,
 ) -> dict[str, Any]:
     """All figures of a set of questions. A noul's logits are [0, s]."""
     before = [softmax(one) for one in logits]
@@ -84,13 +92,15 @@ def summary(
         "by_domain": {name: accuracy([d == name for d in domains]) for name in sorted(set(domains))},
         "brier": {"before": brier(before, targets), "after": brier(after, targets)},
         "ece": {"before": calibration_error(reliability(before, targets)), "after": calibration_error(bins)},
-        "score_mae": score_error([after[i] for i in scores], [targets[i] for i in scores]) if scores else None,
+        "score_mae": score_error([after[i] for i in scores], [targets[i] for i in scores])
+        if scores
+        else None,
         "reliability": bins,
     }
 
 
 def fit_temperature(logits: Sequence[Floats], targets: Sequence[int]) -> float:
-    """The temperature in [0.25, 10] with the smallest mean negative log-likelihood, by golden section on its log."""
+    """The temperature in [0.25, 10] with the smallest mean negative log-likelihood, by golden section."""
     width = max(map(len, logits))
     table = np.full((len(logits), width), -np.inf)
     for row, one in zip(table, logits, strict=True):

@@ -1,5 +1,5 @@
-"""Writes what training makes in the formats of the published checkpoints: a base folder, and a package of adapter,
-head and temperature."""
+"""Writes what training makes in the formats of the published checkpoints: a base folder, and a package of
+adapter, head and temperature."""
 
 from __future__ import annotations
 
@@ -36,9 +36,12 @@ def write_package(
     """manifest.json and checkpoint/: model.json, temperature.json, head.pt, adapter/."""
     checkpoint = folder / "checkpoint"
     checkpoint.mkdir(parents=True, exist_ok=True)
-    adapted.save_pretrained(str(checkpoint / "adapter"))
+    # Told that embeddings are not trained, PEFT does not look the base up on the hub.
+    adapted.save_pretrained(str(checkpoint / "adapter"), save_embedding_layers=False)
     (checkpoint / "adapter" / "README.md").unlink(missing_ok=True)
-    torch.save({name: value.detach().cpu() for name, value in head.state_dict().items()}, checkpoint / "head.pt")
+    torch.save(
+        {name: value.detach().cpu() for name, value in head.state_dict().items()}, checkpoint / "head.pt"
+    )
     model = {
         "model_id": MODEL_ID,
         "revision": revision,
@@ -53,7 +56,12 @@ def write_package(
         for path in sorted(checkpoint.rglob("*"))
         if path.is_file()
     }
-    manifest = {"kind": "local_inference_weight_package", "model": MODEL_ID, "revision": revision, "files": files}
+    manifest = {
+        "kind": "local_inference_weight_package",
+        "model": MODEL_ID,
+        "revision": revision,
+        "files": files,
+    }
     write_json(folder / "manifest.json", manifest)
 
 

@@ -1,4 +1,4 @@
-"""The demonstration checkpoint's tokenizer: byte-level BPE of the Qwen3.5 kind, merges learned from training rows."""
+"""The demonstration checkpoint's tokenizer: byte-level BPE of the Qwen3.5 kind, merges of training rows."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ VOCABULARY = 4096
 
 
 def train_tokenizer(texts: Iterable[str], vocabulary: int = VOCABULARY) -> Tokenizer:
-    """A tokenizer of at most `vocabulary` entries, special tokens included. The 256 bytes come first, so every
-    text encodes. The same texts in the same order give the same tokenizer."""
+    """A tokenizer of at most `vocabulary` entries, special tokens included. The 256 bytes come first, so
+    every text encodes. The same texts in the same order give the same tokenizer."""
     tokenizer = Tokenizer(models.BPE(fuse_unk=False, byte_fallback=False))
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(

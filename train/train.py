@@ -2,8 +2,10 @@
 
 1. A base from scratch on decision data: the loss of the decision over all candidates of a question, and some
    next-token loss. 2. The base in bfloat16 and frozen, a LoRA adapter and a new scalar head, negative
-   log-likelihood plus Brier. 3. A temperature on the validation rows. OUT gets base/, package/ and record.json;
-   base/ and record.json are rewritten at every better validation, so an interrupted run leaves its best.
+   log-likelihood plus Brier. 3. A temperature on the validation rows.
+
+OUT gets base/, package/ and record.json; base/ is rewritten at every better validation, so an interrupted
+run leaves its best.
 """
 
 from __future__ import annotations
@@ -64,7 +66,11 @@ def prepare(run: Run) -> tuple[dict[str, Encoded], Path]:
     tokenizer_file = args.out / "base" / "tokenizer.json"
     tokenizer_file.parent.mkdir(parents=True, exist_ok=True)
     rows = min(args.tokenizer_rows, args.rows)
-    texts = (head + rest for parts in prompt_parts(examples("train", 0, rows, args.seed)) for head, rest in parts[:1])
+    texts = (
+        head + rest
+        for parts in prompt_parts(examples("train", 0, rows, args.seed))
+        for head, rest in parts[:1]
+    )
     train_tokenizer(texts, args.vocabulary).save(str(tokenizer_file), pretty=False)
     run.note("data", tokenizer_sha256=file_sha256(tokenizer_file))
     data, hashes = {}, {}
@@ -93,7 +99,7 @@ def _forever(batches: Batches, tokens: int, rng: np.random.Generator) -> Iterato
 
 
 def _rate(done: float, warm: float = 0.03) -> float:
-    """The learning rate's share of its peak when `done` of the stage has passed: rises, then falls to zero."""
+    """The learning rate's share of its peak when `done` of the stage has passed: up, then down to zero."""
     return done / warm if done < warm else max(0.0, (1 - done) / (1 - warm))
 
 
@@ -106,8 +112,8 @@ def optimise(
     loss_of: Callable[[Batch], torch.Tensor],
     check: Callable[[int], None],
 ) -> None:
-    """Steps until `until` seconds of the run; the learning rate follows the clock. `check` is called now and then
-    and at the end."""
+    """Steps until `until` seconds of the run; the learning rate follows the clock. `check` is called now and
+    then and at the end."""
     device, start, steps, checked = run.device, run.elapsed, 0, run.elapsed
     optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98), fused=device.type == "cuda")
     peaks = [group["lr"] for group in optimizer.param_groups]
@@ -187,7 +193,9 @@ def train_base(run: Run, data: dict[str, Encoded], until: float) -> None:
 def _validate(run: Run, stage: str, step: int, model: Any, head: torch.nn.Linear, data: Encoded) -> float:
     logits = question_logits(model, head, data, run.device, run.args.tokens)
     found = figures(logits, data, 1.0)
-    loss = float(np.mean([np.logaddexp.reduce(one) - one[t] for one, t in zip(logits, data.targets, strict=True)]))
+    loss = float(
+        np.mean([np.logaddexp.reduce(one) - one[t] for one, t in zip(logits, data.targets, strict=True)])
+    )
     kept = {name: found[name] for name in ("accuracy", "ece", "score_mae")}
     domains = {name: round(part["accuracy"], 3) for name, part in found["by_domain"].items()}
     run.note(stage, step=step, validation_loss=round(loss, 4), domains=domains, **kept)
@@ -224,7 +232,9 @@ def train_adapter(run: Run, data: dict[str, Encoded], until: float) -> None:
         "temperature": temperature,
         "split": "validation",
         "n": data["validation"].questions,
-        "data_sha256": next(p["sha256"] for p in run.record["curves"]["data"] if p.get("part") == "validation"),
+        "data_sha256": next(
+            p["sha256"] for p in run.record["curves"]["data"] if p.get("part") == "validation"
+        ),
     }
     model.peft_config["default"].base_model_name_or_path = "openjev/demo-base"
     revision = f"seed-{args.seed}"
@@ -243,11 +253,17 @@ def test_package(run: Run, data: Encoded) -> None:
 
 
 def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("out", type=Path)
-    parser.add_argument("--seconds", type=float, default=400, help="for everything; the test takes what is left")
+    parser.add_argument(
+        "--seconds", type=float, default=400, help="for everything; the test takes what is left"
+    )
     parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--rows", type=int, default=SIZES["train"], help="training rows; a quarter more for the adapter")
+    parser.add_argument(
+        "--rows", type=int, default=SIZES["train"], help="training rows; a quarter more for the adapter"
+    )
     parser.add_argument("--held-out", type=int, default=4_000, help="most rows of validation and test")
     parser.add_argument("--tokenizer-rows", type=int, default=20_000)
     parser.add_argument("--vocabulary", type=int, default=VOCABULARY)
@@ -258,7 +274,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=1_000_000, help="most steps of a stage")
     parser.add_argument("--rate", type=float, default=1.5e-3)
     parser.add_argument("--lora-rate", type=float, default=1e-3)
-    parser.add_argument("--noise", type=float, default=0.06, help="share of words of a state replaced in training")
+    parser.add_argument(
+        "--noise", type=float, default=0.06, help="share of words of a state replaced in training"
+    )
     parser.add_argument("--text-weight", type=float, default=0.1, help="weight of the next-token loss")
     parser.add_argument("--check-seconds", type=float, default=20)
     parser.add_argument("--workers", type=int, default=16)
@@ -277,7 +295,9 @@ def main() -> None:
     data, tokenizer_file = prepare(run)
     vocabulary = Tokenizer.from_file(str(tokenizer_file)).get_vocab_size()
     if vocabulary > args.vocabulary:
-        raise ValueError(f"--vocabulary: found {args.vocabulary}, allowed: at least the tokenizer's {vocabulary}")
+        raise ValueError(
+            f"--vocabulary: found {args.vocabulary}, allowed: at least the tokenizer's {vocabulary}"
+        )
     # Only now: processes that are forked must not have touched the GPU.
     run.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.backends.cuda.matmul.allow_tf32 = True

@@ -7,17 +7,20 @@ import random
 from collections.abc import Callable, Mapping
 
 _POOLS: Mapping[str, str] = {
-    "person": "Anna Ben Carla David Elena Felix Greta Hassan Ines Jonas Karim Lena Marco Nadia Oscar Paula Quentin "
-    "Rosa Samir Tara Ugo Vera Walter Xenia Yusuf Zoe Amir Bianca Chen Dora Emil Fatima Goran Hanna Ivan Julia Kofi "
-    "Laura Mina Nils Olga Pedro Rahel Stefan Tomas Ursula Viktor Wanda Yara Zeno",
-    "city": "Berlin Madrid Lisbon Vienna Oslo Prague Dublin Athens Warsaw Helsinki Zurich Geneva Lyon Porto Naples "
-    "Milan Seville Krakow Bergen Ghent Leeds Bristol Denver Austin Boston Chicago Toronto Montreal Sydney Perth "
-    "Nairobi Cairo Lagos Delhi Mumbai Tokyo Osaka Seoul Hanoi Lima Bogota Quito",
-    "product": "lamp|kettle|phone|laptop|chair|jacket|headset|watch|tablet|camera|backpack|blender|toaster|printer|"
-    "bicycle|tent|mixer|router|speaker|monitor|keyboard|heater|vacuum cleaner|coffee machine|sofa|drill|razor|"
-    "scooter|guitar|microscope|projector|stroller",
-    "company": "Norvik Lumora Batela Quintex Ardena Solvane Mirotec Kestrel Halden Ostara Veltron Pamira Trellis "
-    "Corvina Nimbus Feldmark Altona Brixen Calista Dorvale",
+    "person": "Anna Ben Carla David Elena Felix Greta Hassan Ines Jonas Karim Lena Marco Nadia Oscar "
+    "Paula Quentin Rosa Samir Tara Ugo Vera Walter Xenia Yusuf Zoe Amir Bianca Chen Dora "
+    "Emil Fatima Goran Hanna Ivan Julia Kofi Laura Mina Nils Olga Pedro Rahel Stefan Tomas "
+    "Ursula Viktor Wanda Yara Zeno",
+    "city": "Berlin Madrid Lisbon Vienna Oslo Prague Dublin Athens Warsaw Helsinki Zurich Geneva "
+    "Lyon Porto Naples Milan Seville Krakow Bergen Ghent Leeds Bristol Denver Austin Boston "
+    "Chicago Toronto Montreal Sydney Perth Nairobi Cairo Lagos Delhi Mumbai Tokyo Osaka "
+    "Seoul Hanoi Lima Bogota Quito",
+    "product": "lamp|kettle|phone|laptop|chair|jacket|headset|watch|tablet|camera|backpack|blender|"
+    "toaster|printer|bicycle|tent|mixer|router|speaker|monitor|keyboard|heater|"
+    "vacuum cleaner|coffee machine|sofa|drill|razor|scooter|guitar|microscope|projector|"
+    "stroller",
+    "company": "Norvik Lumora Batela Quintex Ardena Solvane Mirotec Kestrel Halden Ostara Veltron "
+    "Pamira Trellis Corvina Nimbus Feldmark Altona Brixen Calista Dorvale",
 }
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 MONTHS = (

@@ -56,7 +56,9 @@ class SplitPool:
         self.parts = split_templates(templates)
 
 
-def noul(source: Source, text: str, label: bool, true: str = "", false: str = "") -> tuple[dict[str, Any], bool]:
+def noul(
+    source: Source, text: str, label: bool, true: str = "", false: str = ""
+) -> tuple[dict[str, Any], bool]:
     """A yes/no question; `true` and `false` become criteria now and then."""
     question: dict[str, Any] = {"type": "noul", "instructions": text}
     if true and source.chance(0.2):

@@ -1,4 +1,4 @@
-"""What stands around the sentence that matters: greetings, remarks that do not matter, typing errors, JSON."""
+"""What stands around the sentence that matters: greetings, idle remarks, typing errors, JSON."""
 
 from __future__ import annotations
 

@@ -18,7 +18,10 @@ from train.data.grammar import SPLITS, Split, split_templates
 _URGENCY_LEVELS: Mapping[int, tuple[Sequence[int], Sequence[Sequence[str]]]] = {
     2: ((3,), (("not urgent", "urgent"), ("can wait", "cannot wait"), ("later", "today"))),
     3: ((2, 4), (("low", "normal", "high"), ("no hurry", "soon", "at once"))),
-    4: ((1, 3, 5), (("no hurry", "this week", "today", "danger to people"), ("none", "low", "high", "extreme"))),
+    4: (
+        (1, 3, 5),
+        (("no hurry", "this week", "today", "danger to people"), ("none", "low", "high", "extreme")),
+    ),
     5: ((1, 2, 3, 4), (("no hurry", "this week", "tomorrow", "today", "right now"),)),
     6: (
         (1, 2, 3, 4, 5),
@@ -94,7 +97,9 @@ def make_urgency(source: Source) -> Example:
         options = {name: about if described else None for name, about in order}
         right = _PRIORITY_OPTIONS[_PRIORITY_OF_GRADE[grade.level]][0]
         return Example("urgency", state, choice(source.one(_PRIORITIES), options), right)
-    pool, yes = source.rng.choice(((_TODAY, grade.level >= 3), (_WAIT, grade.level <= 1), (_DANGER, grade.level == 5)))
+    pool, yes = source.rng.choice(
+        ((_TODAY, grade.level >= 3), (_WAIT, grade.level <= 1), (_DANGER, grade.level == 5))
+    )
     return Example("urgency", state, *noul(source, source.one(pool), yes))
 
 
@@ -160,8 +165,8 @@ _STAR_LEVELS: Mapping[int, tuple[Sequence[int], Sequence[Sequence[str]]]] = {
 
 
 @cache
-def _phrases() -> dict[Split, dict[int, list[str]]]:
-    """Every wording of every grade. Words of praise are vocabulary: what a split owns is their combinations."""
+def phrases() -> dict[Split, dict[int, list[str]]]:
+    """Every wording of every grade. Words of praise are vocabulary: a split owns combinations of them."""
     wordings: dict[int, list[str]] = {}
     grade = 0
     for line in (Path(__file__).parent / "text" / "sentiment.txt").read_text(encoding="utf-8").splitlines():
@@ -186,7 +191,7 @@ def make_sentiment(source: Source) -> Example:
     grades = {thing: source.rng.randint(0, 4) for thing in things}
     clauses = []
     for thing, grade in grades.items():
-        phrase = source.rng.choice(_phrases()[source.split][grade])
+        phrase = source.rng.choice(phrases()[source.split][grade])
         clauses.append(source.one(_CLAUSES).replace("@thing", thing).replace("@phrase", phrase))
     asked = source.rng.choice(things)
     question, label = _ask_feeling(source, asked, grades[asked])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 from train.data.entities import Entities
@@ -19,7 +19,7 @@ SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 _CHOICE = re.compile(r"\{([^{}]*)\}")
 _SLOT = re.compile(r"<([a-z]+)>")
 _WORD = re.compile(r"[a-z]{4,}")
-_SHARES = {"test": 0.2, "validation": 0.1}
+_SHARES: Mapping[Split, float] = {"test": 0.2, "validation": 0.1}
 # Share of the words of a held-out template that other templates of its list must contain.
 _KNOWN_WORDS = 0.5
 
@@ -32,16 +32,19 @@ def expand(template: str, rng: random.Random, entities: Entities) -> str:
 
 
 def split_templates(templates: Sequence[str]) -> dict[Split, list[str]]:
-    """Each template in one split, in the order of its hash; test and validation get one at least.
+    """Each template in one split, in the order of its hash; every split gets one at least.
+    Raises ValueError for fewer than three different templates.
 
     Held out are templates whose words mostly occur in the others: a model that has read nothing but
     this data knows a word from training or not at all, and a test of unseen words would test nothing.
     """
-    ranked = sorted(templates, key=lambda text: hashlib.sha256(text.encode()).digest())
+    ranked = sorted(set(templates), key=lambda text: hashlib.sha256(text.encode()).digest())
+    if len(ranked) < len(SPLITS):
+        raise ValueError(f"templates: found {len(ranked)} different, allowed: at least {len(SPLITS)}")
     parts: dict[Split, list[str]] = {"train": [], "validation": [], "test": []}
     wanted = {split: max(1, round(len(ranked) * share)) for split, share in _SHARES.items()}
     left = list(ranked)
-    for split in ("test", "validation"):
+    for split in _SHARES:
         for text in list(left):
             if len(parts[split]) == wanted[split]:
                 break
@@ -50,7 +53,7 @@ def split_templates(templates: Sequence[str]) -> dict[Split, list[str]]:
             if len(words & others) >= _KNOWN_WORDS * len(words):
                 parts[split].append(text)
                 left.remove(text)
-    for split in ("test", "validation"):
+    for split in _SHARES:
         while len(parts[split]) < wanted[split]:
             parts[split].append(left.pop())
     parts["train"] = left

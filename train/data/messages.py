@@ -15,7 +15,7 @@ _MOST_OPTIONS = 12
 
 @dataclass(frozen=True)
 class Domain:
-    """How a domain is asked. <is> in a noul stands for a concept's predicate, <not> in it reverses the answer."""
+    """How a domain is asked. @is stands for a concept's predicate; reversed nouls ask whether it is wrong."""
 
     choices: SplitPool
     nouls: SplitPool
@@ -190,7 +190,9 @@ def make(name: str, source: Source) -> Example:
         return Example(name, _state(name, source, concept, None), *_score(domain, source, concept))
     if draw < 0.55:
         denied = _other(source, concepts, concept) if source.chance(0.2) else None
-        return Example(name, _state(name, source, concept, denied), *_choice(domain, source, concepts, concept))
+        return Example(
+            name, _state(name, source, concept, denied), *_choice(domain, source, concepts, concept)
+        )
     asked = concept if source.chance(0.5) else _other(source, concepts, concept)
     denied = asked if asked is not concept and source.chance(0.3) else None
     return Example(name, _state(name, source, concept, denied), *_noul(domain, source, asked, concept))
@@ -231,7 +233,7 @@ def _choice(
     most = min(_MOST_OPTIONS, len(concepts))
     count = min(most, 2 + min(source.rng.randint(0, most - 2), source.rng.randint(0, most - 2)))
     others = [other for other in concepts if other is not concept]
-    shown = source.rng.sample(others, count - 1) + [concept]
+    shown = [*source.rng.sample(others, count - 1), concept]
     source.rng.shuffle(shown)
     style = source.rng.random()
     options: dict[str, str | None] = {}

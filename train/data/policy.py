@@ -135,7 +135,10 @@ _PAPER_COUNT = SplitPool(
     "Count the missing papers.",
     "How many of the needed papers are missing?",
 )
-_MISSING_LEVELS = (("none", "one", "two", "three"), ("nothing missing", "one missing", "two missing", "three missing"))
+_MISSING_LEVELS = (
+    ("none", "one", "two", "three"),
+    ("nothing missing", "one missing", "two missing", "three missing"),
+)
 
 
 def make_policy(source: Source) -> Example:
@@ -193,7 +196,10 @@ def _amounts(source: Source) -> Example:
     state = _state(source, rule, fact, fields)
     if source.chance(0.6):
         return Example("policy", state, *noul(source, source.one(_AMOUNT_QUESTIONS), value > limit))
-    options: list[tuple[str, str | None]] = [("pay", "no approval is needed"), ("approval", "ask a manager first")]
+    options: list[tuple[str, str | None]] = [
+        ("pay", "no approval is needed"),
+        ("approval", "ask a manager first"),
+    ]
     source.rng.shuffle(options)
     if source.chance(0.5):
         options = [(name, None) for name, _ in options]

@@ -31,6 +31,7 @@ MOST_LINES = 450
 CPP_FILES = sorted(p for p in CPP.rglob("*") if p.suffix in {".h", ".cc"})
 CUDA_FILES = sorted(p for p in CUDA.rglob("*") if p.suffix in {".h", ".cc", ".cu", ".cuh"})
 PYTHON_FILES = sorted([*(ROOT / "python").rglob("*.py"), *(ROOT / "server").rglob("*.py")])
+TRAIN_FILES = sorted((ROOT / "train").rglob("*.py"))
 
 
 def project_includes(path: Path) -> list[str]:
@@ -83,7 +84,15 @@ def test_the_core_library_names_no_cuda_header(path: Path) -> None:
 def test_the_library_does_not_import_the_server(path: Path) -> None:
     if path.is_relative_to(ROOT / "python") and path.name not in {"cli.py", "cli_serve.py"}:
         assert "openjev_server" not in imported_packages(path)
-    assert not imported_packages(path) & {"torch", "transformers", "peft"}
+    assert not imported_packages(path) & {"torch", "transformers", "peft", "train"}
+
+
+@pytest.mark.parametrize("path", TRAIN_FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_training_uses_the_library_and_its_data_nothing(path: Path) -> None:
+    forbidden = {"openjev_server", "bench", "tests"}
+    if path.parent.name == "data":
+        forbidden |= {"torch", "transformers", "peft", "openjev"}
+    assert not imported_packages(path) & forbidden
 
 
 def test_native_module_is_imported_in_one_place_only() -> None:
@@ -101,12 +110,12 @@ def test_docs_structure_has_a_line_for_every_folder() -> None:
     text = (ROOT / "docs" / "structure.md").read_text(encoding="utf-8")
     for folder in MAY_INCLUDE:
         assert f"`cpp/{folder}`" in text
-    for folder in ("python/openjev", "server/openjev_server", "cuda", "tests", "bench"):
+    for folder in ("python/openjev", "server/openjev_server", "cuda", "tests", "bench", "train"):
         assert f"`{folder}`" in text
 
 
 @pytest.mark.parametrize(
-    "path", [*CPP_FILES, *CUDA_FILES, *PYTHON_FILES], ids=lambda p: str(p.relative_to(ROOT))
+    "path", [*CPP_FILES, *CUDA_FILES, *PYTHON_FILES, *TRAIN_FILES], ids=lambda p: str(p.relative_to(ROOT))
 )
 def test_files_stay_readable(path: Path) -> None:
     assert len(path.read_text(encoding="utf-8").splitlines()) <= MOST_LINES

@@ -1,0 +1,1 @@
+"""Decision data with our own text: seeded, split by template and by entity, hashed."""

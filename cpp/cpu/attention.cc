@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "core/parallel.h"
 #include "cpu/ops.h"
-#include "cpu/parallel.h"
 
 namespace openjev::cpu {
 namespace {

@@ -2,10 +2,10 @@
 
 #include <cstring>
 
+#include "core/parallel.h"
 #include "core/random.h"
 #include "cpu/memory.h"
 #include "cpu/ops.h"
-#include "cpu/parallel.h"
 #include "cpu/weights.h"
 
 namespace openjev::cpu {

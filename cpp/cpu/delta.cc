@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "core/parallel.h"
 #include "cpu/ops.h"
-#include "cpu/parallel.h"
 
 namespace openjev::cpu {
 namespace {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "cpu/parallel.h"
+#include "core/parallel.h"
 #include "cpu/weights.h"
 
 namespace openjev::cpu {

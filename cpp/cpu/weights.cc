@@ -3,7 +3,7 @@
 #include <cstring>
 #include <vector>
 
-#include "cpu/parallel.h"
+#include "core/parallel.h"
 
 namespace openjev::cpu {
 namespace {

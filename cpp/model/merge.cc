@@ -5,11 +5,10 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
-#include <thread>
-#include <vector>
 
 #include "core/dtype.h"
 #include "core/error.h"
+#include "core/parallel.h"
 
 #if defined(__x86_64__)
 #define OPENJEV_MERGE_X86 1
@@ -18,8 +17,8 @@
 namespace openjev {
 namespace {
 
-constexpr std::int64_t kBlock = 256;  // columns at a time
-constexpr std::int64_t kElementsPerThread = 1 << 18;
+constexpr std::int64_t kBlock = 256;               // columns at a time
+constexpr std::int64_t kElementsAtOnce = 1 << 18;  // of one thread
 
 inline float load(float stored) { return stored; }
 inline float load(std::uint16_t stored) { return bf16_to_f32(stored); }
@@ -123,18 +122,12 @@ void merge(View weight, const LowRank& update, void* out, int threads) {
         name_of(weight.dtype));
   const Kernel kernel =
       weight.dtype == DType::kBF16 ? best_kernel<std::uint16_t>() : best_kernel<float>();
-  const std::int64_t elements = update.rows * update.cols;
-  const std::int64_t team =
-      std::clamp<std::int64_t>(elements / kElementsPerThread, 1, std::max(1, threads));
-  const std::int64_t each = (update.rows + team - 1) / team;
-  const auto run = [&](std::int64_t first) {
+  const std::int64_t rows_each =
+      std::max<std::int64_t>(1, kElementsAtOnce / std::max<std::int64_t>(1, update.cols));
+  parallel_ranges(threads, update.rows, rows_each, [&](std::int64_t first, std::int64_t last, int) {
     kernel({static_cast<const std::byte*>(weight.data), static_cast<std::byte*>(out), update, first,
-            std::min(update.rows, first + each)});
-  };
-  std::vector<std::jthread> others;
-  for (std::int64_t first = each; first < update.rows; first += each)
-    others.emplace_back(run, first);
-  if (update.rows > 0) run(0);
+            last});
+  });
 }
 
 }  // namespace openjev

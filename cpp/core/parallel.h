@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace openjev::cpu {
+namespace openjev {
 
 // Calls body(index, thread) for every index in [0, count), in any order, on up to `threads`
 // threads; thread numbers lie in [0, threads). `body` must not throw.
@@ -38,4 +38,4 @@ inline std::int64_t rows_at_once(std::int64_t cols) {
 
 inline int available_threads() { return std::max(1, omp_get_num_procs()); }
 
-}  // namespace openjev::cpu
+}  // namespace openjev

@@ -11,7 +11,6 @@ the CPU the model's own packed weights are, so they are given apart. Prints Mark
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import os
 import shutil
@@ -20,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,19 +29,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from tests import adapters
 
-from openjev import backbone
+from openjev.backbone import PUBLISHED, BackboneShape
 from openjev.demo_tokenizer import build_tokenizer
 from openjev.export import export, split_by_bytes
 from openjev.native import runtime
 from openjev.safetensors_write import TensorSource, write_safetensors
 from openjev.sources import AdaptedBase, locate
 
-SHAPES = {
-    "2b": backbone.QWEN_2B,
-    "4b": backbone.QWEN_4B,
-    "9b": backbone.QWEN_9B,
-    "27b": backbone.QWEN_27B,
-}
 # The loads in turns: the first of a folder also brings its pages into the cache.
 STEPS = (
     "load and merge",
@@ -56,32 +50,12 @@ SHARD_BYTES = 5_000_000_000
 BLOCK = 1 << 25  # values written at a time
 
 
-def shape_of(name: str, layers: int) -> backbone.BackboneShape:
-    shape = SHAPES[name]
-    count = layers or len(shape.layer_types)
-    return dataclasses.replace(shape, layer_types=backbone.layer_pattern(count))
+def shape_of(name: str, layers: int) -> BackboneShape:
+    shape = PUBLISHED[name]
+    return replace(shape, layer_types=shape.layer_types[: layers or None])
 
 
-def config_of(shape: backbone.BackboneShape) -> dict[str, Any]:
-    numbers = {k: v for k, v in dataclasses.asdict(shape).items() if k != "layer_types"}
-    return {
-        "model_type": "qwen3_5_text",
-        "architectures": ["Qwen3_5TextModel"],
-        "dtype": "bfloat16",
-        "layer_types": list(shape.layer_types),
-        "num_hidden_layers": len(shape.layer_types),
-        "max_position_embeddings": 262144,
-        "rms_norm_eps": 1e-6,
-        "hidden_act": "silu",
-        "attention_bias": False,
-        "attn_output_gate": True,
-        "tie_word_embeddings": False,
-        "rope_parameters": {"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
-        **numbers,
-    }
-
-
-def write_base(folder: Path, shape: backbone.BackboneShape) -> Path:
+def write_base(folder: Path, shape: BackboneShape) -> Path:
     """Values of size 2^-7 to 2^-6 of either sign; blocks of them repeat, which no measurement sees."""
     folder.mkdir(parents=True)
     generator = np.random.Generator(np.random.SFC64(1))
@@ -102,7 +76,7 @@ def write_base(folder: Path, shape: backbone.BackboneShape) -> Path:
         write_safetensors(path, shard)
         index.update({item.name: path.name for item in shard})
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
-    config = config_of(shape)
+    config = shape.to_config()
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "tokenizer.json").write_text(build_tokenizer().to_str())
     return folder
@@ -168,7 +142,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--shape", choices=SHAPES, default="9b")
+    parser.add_argument("--shape", choices=list(PUBLISHED), default="9b")
     parser.add_argument("--layers", type=int, default=0, help="only the first so many")
     parser.add_argument("--folder", type=Path, required=True, help="is made, and removed at the end")
     parser.add_argument("--out", type=Path, help="where the export goes (default: FOLDER/out)")
@@ -185,7 +159,7 @@ def main() -> int:
     record["weights_gb"] = round(shape.parameters() * 2 / 1e9, 2)
     record["cpus"] = os.cpu_count()
     try:
-        adapters.write_package(args.folder, config_of(shape))
+        adapters.write_package(args.folder, shape.to_config())
         begin = time.perf_counter()
         write_base(args.folder / "base", shape)
         record["write_base_seconds"] = round(time.perf_counter() - begin, 1)

@@ -22,6 +22,7 @@ import torch
 import transformers_model as reference
 
 from openjev._runtime import Engine
+from openjev.backbone import PUBLISHED
 
 TEMPERATURE = 2.5343690298472983
 
@@ -30,7 +31,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--shape", choices=list(reference.SHAPES), default="27b")
+    parser.add_argument("--shape", choices=list(PUBLISHED), default="27b")
     parser.add_argument("--prompts", type=int, default=20)
     parser.add_argument("--seed", type=int, default=20261202)
     parser.add_argument("--fla", action="store_true")

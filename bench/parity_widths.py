@@ -28,6 +28,7 @@ import transformers_model as reference
 from safetensors.torch import load_file, save_file
 
 from openjev._runtime import Engine
+from openjev.backbone import PUBLISHED
 from openjev.safetensors_write import TensorSource, write_bytes, write_safetensors
 
 TEMPERATURE = 2.5343690298472983
@@ -119,9 +120,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--shapes", nargs="+", choices=list(reference.SHAPES), default=["2b", "4b", "9b", "27b"]
-    )
+    parser.add_argument("--shapes", nargs="+", choices=list(PUBLISHED), default=["2b", "4b", "9b", "27b"])
     parser.add_argument("--lengths", nargs="+", type=int, default=[1, 63, 64, 65, 107, 936, 3399])
     parser.add_argument("--seed", type=int, default=20261202)
     parser.add_argument("--json", type=Path)

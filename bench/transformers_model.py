@@ -10,6 +10,7 @@ import importlib.util
 import json
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,51 +22,18 @@ import transformers
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
 from openjev._runtime import Engine, testing
-
-# hidden, intermediate, layers, heads, kv heads, value heads
-SHAPES = {
-    "2b": (2048, 6144, 24, 8, 2, 16),
-    "4b": (2560, 9216, 32, 16, 4, 32),
-    "9b": (4096, 12288, 32, 16, 4, 32),
-    "27b": (5120, 17408, 64, 24, 4, 48),
-}
+from openjev.backbone import PUBLISHED
 
 
-def config(shape: str, layers: int = 0, vocab: int = 248320) -> dict[str, Any]:
-    """A flat config.json of a published size, or of its first `layers` layers."""
-    hidden, intermediate, all_layers, heads, kv_heads, value_heads = SHAPES[shape]
-    count = layers or all_layers
-    return {
-        "architectures": ["Qwen3_5TextModel"],
-        "model_type": "qwen3_5_text",
-        "attention_bias": False,
-        "attn_output_gate": True,
-        "dtype": "bfloat16",
-        "head_dim": 256,
-        "hidden_act": "silu",
-        "hidden_size": hidden,
-        "intermediate_size": intermediate,
-        "layer_types": ["full_attention" if (i + 1) % 4 == 0 else "linear_attention" for i in range(count)],
-        "linear_conv_kernel_dim": 4,
-        "linear_key_head_dim": 128,
-        "linear_num_key_heads": 16,
-        "linear_num_value_heads": value_heads,
-        "linear_value_head_dim": 128,
-        "max_position_embeddings": 262144,
-        "num_attention_heads": heads,
-        "num_hidden_layers": count,
-        "num_key_value_heads": kv_heads,
-        "rms_norm_eps": 1e-6,
-        "rope_parameters": {
-            "rope_type": "default",
-            "rope_theta": 1e7,
-            "partial_rotary_factor": 0.25,
-            "mrope_section": [11, 11, 10],
-            "mrope_interleaved": True,
-        },
-        "tie_word_embeddings": False,
-        "vocab_size": vocab,
-    }
+def config(shape: str, layers: int = 0, vocab: int = 0) -> dict[str, Any]:
+    """A flat config.json of a published size, or of its first `layers` layers, or with `vocab` tokens."""
+    full = PUBLISHED[shape]
+    part = replace(
+        full,
+        layer_types=full.layer_types[: layers or None],
+        vocab_size=vocab or full.vocab_size,
+    )
+    return part.to_config()
 
 
 class _Block:

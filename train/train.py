@@ -26,6 +26,7 @@ import torch
 import torch.nn.functional as F
 from tokenizers import Tokenizer
 
+from openjev.demo_tokenizer import train_tokenizer
 from train.batches import Batch, Batches, decision_loss, with_noise
 from train.data.generate import SEED, SIZES, examples
 from train.delta import batched_rules
@@ -34,7 +35,6 @@ from train.evaluate import figures, load_unmerged, question_logits
 from train.metrics import fit_temperature
 from train.model import build, new_head
 from train.package import file_sha256, write_base, write_json, write_package
-from train.tokenizer import VOCABULARY, train_tokenizer
 
 LORA_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "in_proj_qkv", "out_proj"]
 
@@ -266,7 +266,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--held-out", type=int, default=4_000, help="most rows of validation and test")
     parser.add_argument("--tokenizer-rows", type=int, default=20_000)
-    parser.add_argument("--vocabulary", type=int, default=VOCABULARY)
+    parser.add_argument("--vocabulary", type=int, default=4096)
     parser.add_argument("--hidden-size", type=int, default=256)
     parser.add_argument("--intermediate-size", type=int, default=512)
     parser.add_argument("--num-hidden-layers", type=int, default=8)

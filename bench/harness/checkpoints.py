@@ -12,20 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from openjev.backbone import QWEN_0_8B, QWEN_2B, QWEN_4B, QWEN_9B, QWEN_27B, BackboneShape
+from openjev.backbone import PUBLISHED
 from openjev.checkpoints import resolve
 from openjev.demo_tokenizer import build_tokenizer
 from openjev.prompts import LETTERS
 from openjev.safetensors_write import TensorSource, WrittenFile, write_bytes, write_safetensors
 from openjev.tokens import Tokenizer
 
-SHAPES: Mapping[str, BackboneShape] = {
-    "0.8b": QWEN_0_8B,
-    "2b": QWEN_2B,
-    "4b": QWEN_4B,
-    "9b": QWEN_9B,
-    "27b": QWEN_27B,
-}
 _SUFFIX = {
     "scalar": "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
     "letters": "<|im_end|>\n<|im_start|>assistant\n<think>\n",
@@ -55,49 +48,14 @@ def provide(spec: Mapping[str, Any], scratch: Path) -> Checkpoint:
         return Checkpoint(resolve(spec["path"]), "own", seeded=False)
     folder = scratch / f"seeded-{spec['shape']}-{spec['readout']}"
     folder.mkdir(parents=True, exist_ok=True)
-    shape = SHAPES[spec["shape"]]
+    shape = PUBLISHED[spec["shape"]]
     files = (
         _write_tokenizer(folder, spec["tokenizer"], scratch),
-        _write_json(folder / "config.json", backbone_config(shape)),
+        _write_json(folder / "config.json", shape.to_config()),
         _write_readout(folder, spec["readout"], shape.hidden_size),
     )
     _write_json(folder / "decision.json", _manifest(folder, spec, files))
     return Checkpoint(folder, spec["tokenizer"], seeded=True)
-
-
-def backbone_config(shape: BackboneShape) -> dict[str, Any]:
-    """config.json of a published size."""
-    return {
-        "architectures": ["Qwen3_5TextModel"],
-        "model_type": "qwen3_5_text",
-        "attention_bias": False,
-        "attn_output_gate": True,
-        "dtype": "bfloat16",
-        "hidden_act": "silu",
-        "vocab_size": shape.vocab_size,
-        "hidden_size": shape.hidden_size,
-        "intermediate_size": shape.intermediate_size,
-        "num_hidden_layers": len(shape.layer_types),
-        "layer_types": list(shape.layer_types),
-        "num_attention_heads": shape.num_attention_heads,
-        "num_key_value_heads": shape.num_key_value_heads,
-        "head_dim": shape.head_dim,
-        "linear_num_key_heads": shape.linear_num_key_heads,
-        "linear_num_value_heads": shape.linear_num_value_heads,
-        "linear_key_head_dim": shape.linear_key_head_dim,
-        "linear_value_head_dim": shape.linear_value_head_dim,
-        "linear_conv_kernel_dim": shape.linear_conv_kernel_dim,
-        "max_position_embeddings": 262144,
-        "rms_norm_eps": 1e-6,
-        "rope_parameters": {
-            "rope_type": "default",
-            "rope_theta": 1e7,
-            "partial_rotary_factor": 0.25,
-            "mrope_section": [11, 11, 10],
-            "mrope_interleaved": True,
-        },
-        "tie_word_embeddings": False,
-    }
 
 
 def _write_tokenizer(folder: Path, name: str, scratch: Path) -> WrittenFile:

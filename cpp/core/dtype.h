@@ -32,10 +32,14 @@ constexpr float bf16_to_f32(std::uint16_t bits) noexcept {
 }
 
 // Round to nearest, ties to even. A NaN stays a NaN (quiet), whatever its payload.
-constexpr std::uint16_t f32_to_bf16(float value) noexcept {
+// In the upper half of a word. Without a branch: compilers then use vectors.
+constexpr std::uint32_t f32_to_upper_bf16(float value) noexcept {
   const auto bits = std::bit_cast<std::uint32_t>(value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((bits >> 16) | 0x40u);
-  return static_cast<std::uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+  const std::uint32_t nearest = bits + 0x7fffu + ((bits >> 16) & 1u), quiet = bits | 0x400000u;
+  return (bits & 0x7fffffffu) > 0x7f800000u ? quiet : nearest;
+}
+constexpr std::uint16_t f32_to_bf16(float value) noexcept {
+  return static_cast<std::uint16_t>(f32_to_upper_bf16(value) >> 16);
 }
 
 constexpr float f16_to_f32(std::uint16_t bits) noexcept {
@@ -62,6 +66,8 @@ constexpr std::uint16_t f32_to_f16(float value) noexcept {
   return static_cast<std::uint16_t>(sign | (rounded >> 13));
 }
 
-constexpr float round_to_bf16(float value) noexcept { return bf16_to_f32(f32_to_bf16(value)); }
+constexpr float round_to_bf16(float value) noexcept {
+  return std::bit_cast<float>(f32_to_upper_bf16(value) & 0xffff0000u);
+}
 
 }  // namespace openjev

@@ -7,11 +7,11 @@
 #include <mutex>
 #include <numeric>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "backend/registry.h"
 #include "core/arena.h"
+#include "core/parallel.h"
 #include "core/random.h"
 #include "engine/memory_plan.h"
 #include "io/checkpoint.h"
@@ -65,8 +65,7 @@ Files read_files(AdaptedModel model, const EngineOptions& options) {
 
 // Threads that merge an adapter: those of the CPU backend, else what the machine has.
 int merge_threads(const EngineOptions& options) {
-  return options.backend.threads > 0 ? options.backend.threads
-                                     : static_cast<int>(std::thread::hardware_concurrency());
+  return options.backend.threads > 0 ? options.backend.threads : available_threads();
 }
 
 ModelWeights make_weights(const Files& files, Backend& backend, const EngineOptions& options) {

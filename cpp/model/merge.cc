@@ -1,8 +1,6 @@
 #include "model/merge.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstddef>
 #include <cstring>
 
@@ -22,22 +20,10 @@ constexpr std::int64_t kElementsAtOnce = 1 << 18;  // of one thread
 
 inline float load(float stored) { return stored; }
 inline float load(std::uint16_t stored) { return bf16_to_f32(stored); }
-
-// f32_to_bf16 in the upper half of a word, without a branch: compilers then use vectors.
-inline std::uint32_t to_bf16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  const std::uint32_t nearest = bits + 0x7fffu + ((bits >> 16) & 1u), quiet = bits | 0x400000u;
-  return (bits & 0x7fffffffu) > 0x7f800000u ? quiet : nearest;
-}
-
 inline float rounded(float value, float) { return value; }
-inline float rounded(float value, std::uint16_t) {
-  return std::bit_cast<float>(to_bf16(value) & 0xffff0000u);
-}
+inline float rounded(float value, std::uint16_t) { return round_to_bf16(value); }
 inline void store(float value, float& out) { out = value; }
-inline void store(float value, std::uint16_t& out) {
-  out = static_cast<std::uint16_t>(to_bf16(value) >> 16);
-}
+inline void store(float value, std::uint16_t& out) { out = f32_to_bf16(value); }
 
 struct Rows {
   const std::byte* weight;
@@ -47,8 +33,8 @@ struct Rows {
 };
 
 // Inlined into one function for each instruction set: a fused multiply-add must be an instruction,
-// not a call, and has the same bits either way. `kCount` columns from `begin`; a number known to
-// the compiler.
+// not a call, and has the same bits either way. Merges `kCount` columns from `begin`; that the
+// compiler knows their number lets it use vectors throughout.
 template <class T, std::int64_t kCount>
 [[gnu::always_inline]] inline void merge_columns(const Rows& rows, std::int64_t r,
                                                  std::int64_t begin) {

@@ -46,6 +46,31 @@ class BackboneShape:
         conv = int(text.get("linear_conv_kernel_dim", 4))
         return BackboneShape(layer_types=tuple(layers), linear_conv_kernel_dim=conv, **numbers)
 
+    def to_config(self) -> dict[str, Any]:
+        """A flat config.json of these sizes, with what all published text backbones have in common."""
+        sizes = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {
+            **sizes,
+            "architectures": ["Qwen3_5TextModel"],
+            "model_type": "qwen3_5_text",
+            "dtype": "bfloat16",
+            "layer_types": list(self.layer_types),
+            "num_hidden_layers": len(self.layer_types),
+            "attention_bias": False,
+            "attn_output_gate": True,
+            "hidden_act": "silu",
+            "max_position_embeddings": 262144,
+            "rms_norm_eps": 1e-6,
+            "rope_parameters": {
+                "rope_type": "default",
+                "rope_theta": 1e7,
+                "partial_rotary_factor": 0.25,
+                "mrope_section": [11, 11, 10],
+                "mrope_interleaved": True,
+            },
+            "tie_word_embeddings": False,
+        }
+
     def tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Every tensor's name (without prefix) and shape, in the order of the forward pass."""
         yield "embed_tokens.weight", (self.vocab_size, self.hidden_size)
@@ -119,3 +144,10 @@ QWEN_2B = replace(QWEN_0_8B, hidden_size=2048, intermediate_size=6144)
 QWEN_4B = _published(2560, 9216, 32, (16, 4), 32)
 QWEN_9B = replace(QWEN_4B, hidden_size=4096, intermediate_size=12288)
 QWEN_27B = _published(5120, 17408, 64, (24, 4), 48)
+PUBLISHED: Mapping[str, BackboneShape] = {
+    "0.8b": QWEN_0_8B,
+    "2b": QWEN_2B,
+    "4b": QWEN_4B,
+    "9b": QWEN_9B,
+    "27b": QWEN_27B,
+}

@@ -6,6 +6,8 @@ that depends on the format of a tokenizer is exercised; only its merges are few,
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from openjev.tokens import SPLIT_PATTERN
@@ -112,6 +114,16 @@ def build_tokenizer() -> Tokenizer:
     Ids: first the 256 bytes in GPT-2's order (so "A" to "Z" are 32 to 57, as in Qwen3.5), then the merges,
     then the special tokens.
     """
+    return train_tokenizer([TEXT], VOCABULARY, min_frequency=1)
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary: int, min_frequency: int = 2) -> Tokenizer:
+    """Byte-level BPE of the Qwen3.5 kind with at most `vocabulary` entries, special tokens included.
+
+    The 256 bytes come first, so every text encodes. A pair that occurs less than `min_frequency` times is not
+    merged.
+    The same texts in the same order give the same tokenizer.
+    """
     tokenizer = Tokenizer(models.BPE(fuse_unk=False, byte_fallback=False))
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -122,12 +134,12 @@ def build_tokenizer() -> Tokenizer:
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY - len(SPECIAL_TOKENS),
-        min_frequency=1,
+        vocab_size=vocabulary - len(SPECIAL_TOKENS),
+        min_frequency=min_frequency,
         show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )
-    tokenizer.train_from_iterator([TEXT], trainer)
+    tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_special_tokens(
         [AddedToken(text, special=True, normalized=False) for text in SPECIAL_TOKENS]
     )

@@ -18,10 +18,10 @@ from train.encode import Encoded, encode, prompt_parts
 from train.evaluate import load_unmerged, question_logits
 from train.model import build, new_head
 from train.package import write_base, write_package
-from train.tokenizer import train_tokenizer
 from train.train import LORA_TARGETS
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
+from openjev.demo_tokenizer import train_tokenizer
 from openjev.package import read_package
 
 CPU = torch.device("cpu")

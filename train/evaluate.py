@@ -16,10 +16,10 @@ import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from openjev.calibration import summary
 from train.batches import Batches
 from train.data.generate import DOMAINS, SEED, SIZES, examples
 from train.encode import TYPES, Encoded, encode
-from train.metrics import summary
 
 
 @torch.no_grad()
@@ -38,7 +38,7 @@ def question_logits(
 
 
 def figures(logits: Sequence[NDArray[np.float64]], data: Encoded, temperature: float) -> dict[str, Any]:
-    """train.metrics.summary of encoded questions."""
+    """openjev.calibration.summary of encoded questions."""
     kinds = [TYPES[kind] for kind in data.kinds]
     domains = [DOMAINS[domain] for domain in data.domains]
     return summary(logits, kinds, domains, data.targets.tolist(), temperature)

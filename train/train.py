@@ -26,13 +26,13 @@ import torch
 import torch.nn.functional as F
 from tokenizers import Tokenizer
 
+from openjev.calibration import fit_temperature
 from openjev.demo_tokenizer import train_tokenizer
 from train.batches import Batch, Batches, decision_loss, with_noise
 from train.data.generate import SEED, SIZES, examples
 from train.delta import batched_rules
 from train.encode import Encoded, encode_split, prompt_parts
 from train.evaluate import figures, load_unmerged, question_logits
-from train.metrics import fit_temperature
 from train.model import build, new_head
 from train.package import file_sha256, write_base, write_json, write_package
 

@@ -18,9 +18,10 @@ from typing import NoReturn
 from openjev import settings as settings_module
 from openjev.cli_bench import run_bench
 from openjev.cli_checkpoints import run_export, run_pull, run_verify
-from openjev.cli_decide import MODEL_SETTINGS, run_decide, run_score
+from openjev.cli_decide import MODEL_SETTINGS, run_decide
 from openjev.cli_info import run_info
 from openjev.cli_input import InputError, UsageError
+from openjev.cli_score import run_score
 from openjev.doctor import run_doctor, version
 from openjev.errors import OpenJevError
 from openjev.settings import SettingError, Settings
@@ -164,14 +165,36 @@ def _add_decide(add: Callable[..., _Parser]) -> None:
 
 def _add_score(add: Callable[..., _Parser]) -> None:
     names = (*MODEL_SETTINGS, "batch_tokens")
-    example = "  openjev score requests.jsonl --out answers.jsonl"
-    sub = add("score", run_score, "answer a file of requests, one JSON object a line", example, names)
+    example = (
+        "  openjev score mails.csv --questions questions.json --state body --id number --out answers.csv\n"
+        "  openjev score requests.jsonl --out answers.jsonl"
+    )
+    sub = add("score", run_score, "answer a file, one row of answers for each of its rows", example, names)
+    sub.add_argument("file", metavar="FILE", help="CSV or JSON Lines; - reads standard input")
     sub.add_argument(
-        "file", metavar="FILE.jsonl", help='rows {"id"?, "state", "questions"}; - reads standard input'
+        "--format", choices=("csv", "jsonl"), help="of FILE (default: csv for *.csv, else jsonl)"
     )
     sub.add_argument(
-        "--out", metavar="FILE", help="where the answers go, in the order of the rows (default: stdout)"
+        "--questions",
+        metavar="Q.json",
+        help="the questions about every row, as in a request; without it each row is a request, "
+        '{"id"?, "state", "questions"}',
     )
+    sub.add_argument(
+        "--state",
+        action="append",
+        default=[],
+        metavar="FIELD",
+        help="the field that is the state; given several times, an object of them (default: the whole row)",
+    )
+    sub.add_argument("--id", metavar="FIELD", help="the field that the answer repeats as its id")
+    sub.add_argument(
+        "--out",
+        metavar="OUT",
+        help="where the answers go: CSV for *.csv, else JSON Lines (default: stdout). "
+        "An interrupted run is taken up by the same command",
+    )
+    sub.add_argument("--overwrite", action="store_true", help="write OUT anew, whatever it holds")
     settings_module.add_arguments(sub, names)
 
 

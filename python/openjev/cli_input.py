@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Literal
 
 from openjev.errors import OpenJevError
 
@@ -56,6 +59,17 @@ def read_file(name: str) -> bytes:
         raise unreadable(name, error) from None
     except ValueError:
         raise InputError(f"{name!r}: found a name that no file can have") from None
+
+
+@contextmanager
+def opened(name: str | os.PathLike[str], mode: Literal["rb", "wb", "r+b"]) -> Iterator[IO[bytes]]:
+    """The file while the block runs. Raises InputError when it cannot be opened."""
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(open(name, mode))
+        except OSError as error:
+            raise unreadable(os.fspath(name), error) from None
+        yield file
 
 
 def unreadable(name: str, error: OSError) -> InputError:

@@ -32,8 +32,13 @@ def load_progress(unit: str = "B") -> Iterator[Callable[[int, int, str], None]]:
 
 
 @contextmanager
-def progress_bar(total: int, what: str, *, unit: str, shown: bool = True) -> Iterator[Callable[[int], None]]:
-    """Yields a function that moves the bar on by a number of units. `unit` "B" is printed as kB, MB, GB."""
+def progress_bar(
+    total: int | None, what: str, *, unit: str, shown: bool = True
+) -> Iterator[Callable[[int], None]]:
+    """Yields a function that moves the bar on by a number of units. `unit` "B" is printed as kB, MB, GB.
+
+    `total` None: nobody knows how many there will be.
+    """
     bar = tqdm(
         total=total,
         desc=what,

@@ -100,7 +100,7 @@ def test_the_version_is_the_installed_one(run: Run) -> None:
         (["decide", "--state", "x"], "--questions JSON, --noul TEXT"),
         (["decide", "--state", "-", "--questions", "-"], "standard input for one of --state"),
         (["decide", "--state", "x", "--noul", "?", "--port", "1"], "--port"),
-        (["score"], "FILE.jsonl"),
+        (["score"], "FILE"),
         (["serve", "--port", "eighty"], "--port: found 'eighty', allowed: a whole number from 0 to 65535"),
     ],
 )
@@ -269,7 +269,8 @@ def test_score_answers_in_order_and_keeps_bad_rows(run: Run, checkpoint: Path, t
     ]
     assert ["error" in row for row in rows] == [False, True, True, True, True, False]
     reported = [line for line in result.err.splitlines() if "random weights" not in line]
-    assert [line.split(":")[1] for line in reported] == [" line 3", " line 4", " line 5", " line 6"]
+    assert [line.split(":")[1] for line in reported[:-1]] == [" line 3", " line 4", " line 5", " line 6"]
+    assert reported[-1] == 'openjev: 6 rows; 4 bad: see "error" in the output'
     model = openjev.load(checkpoint, device="cpu")
     for row, state in ((rows[0], states[0]), (rows[-1], states[-1])):
         want = model.decide(state, QUESTIONS).to_dict()

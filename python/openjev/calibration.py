@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from openjev import answers
+
 Floats = NDArray[np.float64]
 BINS = 15
 
 
 def softmax(logits: Sequence[float] | Floats, temperature: float = 1.0) -> Floats:
-    """Probabilities of one question's logits."""
-    scaled = np.asarray(logits, np.float64) / temperature
-    weights = np.exp(scaled - scaled.max())
-    return np.asarray(weights / weights.sum())
+    """Probabilities of one question's logits, float64 like them: the numbers that an answer reports."""
+    return np.array(answers.softmax(np.asarray(logits, np.float64).tolist(), temperature))
 
 
 def brier(probabilities: Sequence[Floats], targets: Sequence[int]) -> float:

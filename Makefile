@@ -10,7 +10,7 @@ EXTRAS := server$(if $(CUBLAS),$(comma)cuda)
 NATIVE := pyproject.toml CMakeLists.txt $(wildcard cmake/*) $(shell find cpp cuda bench/openjev_bench bench/CMakeLists.txt -type f)
 CPP_FORMATTED = $(shell git ls-files 'cpp/*.h' 'cpp/*.cc' 'cuda/*.h' 'cuda/*.cc' 'cuda/*.cu' 'cuda/*.cuh' 'tests/*.cc' 'bench/*.h' 'bench/*.cc')
 
-.PHONY: build serve test bench lint format parity wheel clean
+.PHONY: build serve test bench demo-eval lint format parity wheel clean
 
 build: $(VENV)/.built
 
@@ -26,6 +26,11 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m bench.harness.run bench/plans/cpu-demo.json --out build/bench
 	$(BIN)/python -m bench.validate build/bench/cpu-demo.json
 	$(BIN)/python -m bench.report build/bench/cpu-demo.json --figures build/bench/figures
+
+# The held-out rows of the demonstration model, made anew and scored. REFERENCE names logits to compare with.
+demo-eval: $(VENV)/.built
+	$(BIN)/python -m train.data.generate build/demo-eval --splits test
+	$(BIN)/openjev score-demo build/demo-eval/test.jsonl --out build/demo-eval/report.json $(REFERENCE:%=--reference %)
 
 lint: $(VENV)/.test $(VENV)/.lint
 	$(BIN)/ruff check --no-cache .

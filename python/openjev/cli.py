@@ -22,6 +22,7 @@ from openjev.cli_decide import MODEL_SETTINGS, run_decide
 from openjev.cli_info import run_info
 from openjev.cli_input import InputError, UsageError
 from openjev.cli_score import run_score
+from openjev.cli_score_demo import run_score_demo
 from openjev.doctor import run_doctor, version
 from openjev.errors import OpenJevError
 from openjev.settings import SettingError, Settings
@@ -113,6 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_serve(add)
     _add_decide(add)
     _add_score(add)
+    _add_score_demo(add)
     _add_info(add)
     _add_checkpoints(add)
     add(
@@ -195,6 +197,23 @@ def _add_score(add: Callable[..., _Parser]) -> None:
         "An interrupted run is taken up by the same command",
     )
     sub.add_argument("--overwrite", action="store_true", help="write OUT anew, whatever it holds")
+    settings_module.add_arguments(sub, names)
+
+
+def _add_score_demo(add: Callable[..., _Parser]) -> None:
+    names = (*MODEL_SETTINGS, "batch_tokens")
+    summary = "measure a model on labelled rows; exit code 1 when it misses a gate"
+    example = "  openjev score-demo test.jsonl --reference test_logits.json --out report.json"
+    sub = add("score-demo", run_score_demo, summary, example, names)
+    sub.add_argument(
+        "file", metavar="FILE", help='JSON Lines of {"id", "domain", "state", "question", "label"}'
+    )
+    sub.add_argument(
+        "--reference",
+        metavar="LOGITS.json",
+        help='{"temperature", "logits"} of the same rows by another implementation, to compare with',
+    )
+    sub.add_argument("--out", metavar="REPORT.json", help="also write every figure as JSON")
     settings_module.add_arguments(sub, names)
 
 

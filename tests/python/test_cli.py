@@ -77,7 +77,7 @@ def jsonl(*rows: Any) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "command", ["serve", "decide", "score", "info", "pull", "export", "verify", "doctor"]
+    "command", ["serve", "decide", "score", "score-demo", "info", "pull", "export", "verify", "doctor"]
 )
 def test_the_help_of_each_command_shows_an_example(run: Run, command: str) -> None:
     result = run(command, "--help")

@@ -22,7 +22,7 @@ def run_score_demo(args: argparse.Namespace, settings: Settings) -> int:
     scored = score_labelled(model, args.file, settings.batch_tokens)
     figures = scored.figures()
     checked = gates(figures)
-    name = f"{model.info.checkpoint.get('id')} @ {model.info.checkpoint.get('revision')}"
+    name = " @ ".join(filter(None, map(model.info.checkpoint.get, ("id", "revision"))))
     report: dict[str, Any] = {
         "model": name,
         "device": model.info.device,

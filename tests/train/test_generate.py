@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -124,7 +125,7 @@ def test_policy_answers_follow_from_the_numbers_in_the_state(split: Split, seed:
         asked = made.question["instructions"].lower()
         if "days_since_purchase" in made.state:
             late = made.state["days_since_purchase"] > made.state["return_window_days"]
-            asks_for_late = any(word in asked for word in ("too late", "window over", "too long"))
+            asks_for_late = re.search(r"\btoo late|\btoo long|\bover\b", asked) is not None
             assert made.label == (late if asks_for_late else not late)
             checked += 1
         elif "claim" in made.state:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from train.data.concepts import load_concepts
 from train.data.example import Example
 from train.data.generate import DOMAINS, digest, example, examples
 from train.data.grammar import SPLITS, Split
@@ -138,3 +140,22 @@ def test_policy_answers_follow_from_the_numbers_in_the_state(split: Split, seed:
             assert made.label == len(set(made.state["needed"]) - set(made.state["given"]))
             checked += 1
     assert checked
+
+
+def pattern(template: str) -> re.Pattern[str]:
+    """What a template can say, whatever its slots hold."""
+    text = re.sub(r"\{([^{}]*)\}", r"(?:\1)", re.sub(r"([.?+()*$])", r"\\\1", template))
+    return re.compile(re.sub(r"<[a-z]+>", ".+", text).replace(" ", r"\s*"), flags=re.IGNORECASE)
+
+
+@pytest.mark.parametrize("domain", ["routing", "tools", "logs"])
+def test_a_text_holds_one_or_two_templates_of_its_concept(domain: str) -> None:
+    concepts = load_concepts(domain)[:-1]  # the last of logs also stands for what is around
+    patterns = [[pattern(template) for template in concept.templates["train"]] for concept in concepts]
+    rows = [made for made in examples("train", 0, 3_000) if made.domain == domain]
+    found = Counter(
+        max(sum(one.search(json.dumps(made.state)) is not None for one in ones) for ones in patterns)
+        for made in rows
+    )
+    assert 0.1 < found[2] / len(rows) < 0.5
+    assert found[1] > found[2]

@@ -50,7 +50,7 @@ def test_words_of_held_out_templates_occur_in_training(name: str) -> None:
     for split in ("validation", "test"):
         for template in POOLS[name][split]:
             words = set(re.findall(r"[a-z]+", template.lower()))
-            assert len(words & known) >= 0.8 * len(words), (template, words - known)
+            assert len(words & known) >= 0.6 * len(words), (template, words - known)
 
 
 @pytest.mark.parametrize("name", OPPOSITES)

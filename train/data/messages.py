@@ -52,6 +52,7 @@ DOMAINS: Mapping[str, Domain] = {
 }
 # How often a text has a second sentence of its concept, and a log a second line.
 _SECOND_SENTENCE, _SECOND_LINE = 0.4, 0.3
+_PRIMERS = 0.12
 _SCORE_LEVEL: Mapping[int, Callable[[int], int]] = {
     2: lambda severity: int(severity > 0),
     3: lambda severity: min(severity, 2),
@@ -93,7 +94,13 @@ def _state(name: str, source: Source, concept: Concept, denied: Concept | None) 
 
 
 def _said(source: Source, concept: Concept, second: float) -> list[str]:
-    """A sentence of the concept and, with probability `second`, one of another of its templates."""
+    """A sentence of the concept and, with probability `second`, one of another of its templates.
+
+    Some texts of training are a description of the concept and nothing else: to compare a text with options
+    in its own words is learnt first, and other words by leaning on that.
+    """
+    if source.split == "train" and source.chance(_PRIMERS):
+        return [source.rng.choice(concept.about)]
     templates = concept.templates[source.split]
     count = 2 if len(templates) > 1 and source.chance(second) else 1
     return [source.say(template) for template in source.rng.sample(templates, count)]

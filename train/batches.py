@@ -107,10 +107,12 @@ class Batches:
 
 
 def with_noise(batch: Batch, rate: float, vocabulary: int) -> Tensor:
-    """The batch's ids with a share of the words in states replaced by others; digits and signs stay. Guards
-    against learning sentences by heart; candidates of a question differ in their noise."""
+    """The batch's ids with words in states replaced by others, in each prompt a share between 0 and twice
+    `rate`; digits and signs stay. Guards against learning sentences by heart; candidates of a question differ
+    in their noise."""
     columns = torch.arange(batch.ids.shape[1], device=batch.ids.device)
-    hit = torch.rand(batch.ids.shape, device=batch.ids.device) < rate
+    share = 2 * rate * torch.rand((len(batch.ids), 1), device=batch.ids.device)
+    hit = torch.rand(batch.ids.shape, device=batch.ids.device) < share
     hit &= (batch.ids >= _ORDINARY) & (columns < batch.states[:, None]) & (columns >= 8)
     return torch.where(hit, torch.randint_like(batch.ids, _ORDINARY, vocabulary - 64), batch.ids)
 

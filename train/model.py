@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5TextConfig
 from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5TextModel
 
@@ -64,6 +65,20 @@ def build(vocabulary: int, **overrides: Any) -> Any:
             elif name == "embed_tokens.weight":
                 parameter.normal_(0.0, 0.1)
     return model
+
+
+def add_dropout(model: Any, rate: float) -> None:
+    """Drops a share `rate` of what attention, delta rule and MLP add to the residual while training."""
+
+    def drop(module: torch.nn.Module, _: Any, output: Any) -> Any:
+        if isinstance(output, tuple):
+            return (F.dropout(output[0], rate, module.training), *output[1:])
+        return F.dropout(output, rate, module.training)
+
+    for layer in model.layers:
+        for name in ("linear_attn", "self_attn", "mlp"):
+            if hasattr(layer, name):
+                getattr(layer, name).register_forward_hook(drop)
 
 
 def new_head(hidden: int) -> torch.nn.Linear:

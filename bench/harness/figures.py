@@ -11,7 +11,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 
-from matplotlib import pyplot
+from matplotlib import pyplot, ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -72,9 +72,9 @@ def _arms(ledger: Ledger) -> Figure | None:
         return None
     columns = min(3, len(workloads))
     rows = -(-len(workloads) // columns)
-    figure, axes = pyplot.subplots(
-        rows, columns, figsize=(4.2 * columns, 3.6 * rows), squeeze=False, layout="constrained"
-    )
+    # Never narrower than a title.
+    size = (max(7.0, 4.2 * columns), 3.6 * rows)
+    figure, axes = pyplot.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
     for axis, workload in zip(axes.flat, workloads, strict=False):
         _bars(axis, [(arm, one) for arm, one in found if one["workload"] == workload], _colours(ledger))
         axis.set_title(workload)
@@ -115,6 +115,7 @@ def _concurrency(ledger: Ledger) -> Figure | None:
             axis.set_xlabel("clients")
             axis.set_ylabel(label)
             axis.set_title(workload)
+            axis.margins(y=0.1)
             axis.set_ylim(bottom=0)
             axis.set_xticks(sorted(levels[workload]))
             axis.legend(fontsize=8)
@@ -160,6 +161,10 @@ def _by_tokens(ledger: Ledger) -> Figure | None:
         axis.plot(*zip(*stack, strict=True), color="black", linewidth=1, label="matrix products alone")
     axis.set_xscale("log")
     axis.set_yscale("log")
+    for scale in (axis.xaxis, axis.yaxis):
+        scale.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        scale.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+        scale.set_minor_formatter(ticker.NullFormatter())
     axis.set_xlabel("tokens of the prompt")
     axis.set_ylabel("latency, ms")
     axis.legend(fontsize=8)

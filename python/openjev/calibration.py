@@ -99,19 +99,34 @@ def summary(
     }
 
 
-def fit_temperature(logits: Sequence[Floats], targets: Sequence[int]) -> float:
-    """The temperature in [0.25, 10] with the smallest mean negative log-likelihood, by golden section."""
-    width = max(map(len, logits))
-    table = np.full((len(logits), width), -np.inf)
+def negative_log_likelihood(
+    logits: Sequence[Floats], targets: Sequence[int], temperature: float = 1.0
+) -> float:
+    """Mean over questions of -log p of the right candidate, logits divided by `temperature`."""
+    return _mean_loss(_padded(logits), targets, temperature)
+
+
+def _padded(logits: Sequence[Floats]) -> Floats:
+    """A table with a row a question, -inf where there is no candidate."""
+    table = np.full((len(logits), max(map(len, logits))), -np.inf)
     for row, one in zip(table, logits, strict=True):
         row[: len(one)] = one
-    rows = np.arange(len(table))
+    return table
+
+
+def _mean_loss(table: Floats, targets: Sequence[int], temperature: float) -> float:
+    scaled = table / temperature
+    top = scaled.max(axis=1)
+    total = np.log(np.exp(scaled - top[:, None]).sum(axis=1)) + top
+    return float((total - scaled[np.arange(len(table)), targets]).mean())
+
+
+def fit_temperature(logits: Sequence[Floats], targets: Sequence[int]) -> float:
+    """The temperature in [0.25, 10] with the smallest mean negative log-likelihood, by golden section."""
+    table = _padded(logits)
 
     def loss(log_temperature: float) -> float:
-        scaled = table / np.exp(log_temperature)
-        top = scaled.max(axis=1)
-        total = np.log(np.exp(scaled - top[:, None]).sum(axis=1)) + top
-        return float((total - scaled[rows, targets]).mean())
+        return _mean_loss(table, targets, float(np.exp(log_temperature)))
 
     ratio = (np.sqrt(5) - 1) / 2
     low, high = np.log(0.25), np.log(10.0)

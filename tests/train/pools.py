@@ -5,24 +5,23 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
-from train.data import framing, graded, messages, policy
+from train.data import graded, messages
 from train.data.concepts import load_concepts
-from train.data.example import SplitPool
 from train.data.grammar import SPLITS, Split
+from train.data.pools import load_pools
 
 Pool = Mapping[Split, Sequence[str]]
+FOLDER = Path(__file__).resolve().parents[2] / "train" / "data" / "text" / "pools"
 CONCEPT_DOMAINS = (*messages.DOMAINS, "urgency")
 PAIRS = tuple(itertools.combinations(SPLITS, 2))
 
 
 def question_pools() -> Iterator[tuple[str, Pool]]:
-    owners = [(module.__name__, vars(module)) for module in (framing, graded, messages, policy)]
-    owners += [(name, vars(domain)) for name, domain in messages.DOMAINS.items()]
-    for owner, values in owners:
-        for name, value in values.items():
-            if isinstance(value, SplitPool):
-                yield f"{owner}.{name}", value.parts
+    for path in sorted(FOLDER.glob("*.txt")):
+        for name, pool in load_pools(path.stem).items():
+            yield f"{path.stem}.{name}", pool.parts
 
 
 def concept_pools() -> Iterator[tuple[str, Pool]]:

@@ -10,17 +10,37 @@ _POOLS: Mapping[str, str] = {
     "person": "Anna Ben Carla David Elena Felix Greta Hassan Ines Jonas Karim Lena Marco Nadia Oscar "
     "Paula Quentin Rosa Samir Tara Ugo Vera Walter Xenia Yusuf Zoe Amir Bianca Chen Dora "
     "Emil Fatima Goran Hanna Ivan Julia Kofi Laura Mina Nils Olga Pedro Rahel Stefan Tomas "
-    "Ursula Viktor Wanda Yara Zeno",
+    "Ursula Viktor Wanda Yara Zeno Abdul Agnes Aisha Albert Andrea Anton Astrid Bernard "
+    "Birgit Bruno Camille Cedric Clara Colin Daphne Deborah Diego Edith Edgar Elif Enzo Erik "
+    "Esther Farid Fiona Frida Gabriel Gloria Gustav Hector Helena Hugo Ibrahim Irene Isabel "
+    "Jakub Jasmin Jorge Judith Katrin Kenji Klara Lars Leyla Lorenz Linus Lucia Magda Malik "
+    "Martha Mehmet Milan Miriam Naomi Noah Omar Patrick Philip Priya Rafael Ravi Rita Robert "
+    "Ruben Sabine Selma Sofia Sven Tamara Theo Tina Umar Vincent Winston Yuki",
     "city": "Berlin Madrid Lisbon Vienna Oslo Prague Dublin Athens Warsaw Helsinki Zurich Geneva "
-    "Lyon Porto Naples Milan Seville Krakow Bergen Ghent Leeds Bristol Denver Austin Boston "
+    "Lyon Porto Naples Turin Seville Krakow Bergen Ghent Leeds Bristol Denver Austin Boston "
     "Chicago Toronto Montreal Sydney Perth Nairobi Cairo Lagos Delhi Mumbai Tokyo Osaka "
-    "Seoul Hanoi Lima Bogota Quito",
+    "Seoul Hanoi Lima Bogota Quito Amsterdam Antwerp Ankara Auckland Bangkok Barcelona Basel "
+    "Belfast Bremen Brisbane Bruges Budapest Calgary Cardiff Cologne Copenhagen Dakar Dallas "
+    "Dresden Edinburgh Glasgow Gothenburg Granada Hamburg Houston Istanbul Izmir Jakarta "
+    "Kampala Kyoto Leipzig Liverpool Ljubljana Malaga Manila Marseille Melbourne Memphis "
+    "Munich Nagoya Nantes Ottawa Palermo Portland Riga Rotterdam Salzburg Santiago Seattle "
+    "Tallinn Utrecht Vilnius",
     "product": "lamp|kettle|phone|laptop|chair|jacket|headset|watch|tablet|camera|backpack|blender|"
     "toaster|printer|bicycle|tent|mixer|router|speaker|monitor|keyboard|heater|"
     "vacuum cleaner|coffee machine|sofa|drill|razor|scooter|guitar|microscope|projector|"
-    "stroller",
+    "stroller|desk|mattress|pillow|blanket|carpet|mirror|bookshelf|wardrobe|garden table|"
+    "bread knife|frying pan|rice cooker|washing machine|dishwasher|fridge|freezer|microwave|"
+    "hair dryer|sewing machine|lawn mower|ladder|toolbox|hammer|saw|raincoat|sweater|dress|"
+    "handbag|suitcase|wallet|helmet|skateboard|football|tennis racket|sleeping bag|"
+    "water bottle|thermometer|piano|violin|drum kit|radio|record player|memory card|"
+    "phone case|charger|power bank|webcam|smoke detector|doorbell|baby monitor|puzzle|"
+    "board game|telescope|fitness tracker",
     "company": "Norvik Lumora Batela Quintex Ardena Solvane Mirotec Kestrel Halden Ostara Veltron "
-    "Pamira Trellis Corvina Nimbus Feldmark Altona Brixen Calista Dorvale",
+    "Pamira Trellis Corvina Nimbus Feldmark Altona Brixen Calista Dorvale Engrava Fontaris "
+    "Gelmora Hartwell Invaro Jorvane Kalento Lindaro Maventa Nordelle Orlitec Pelvana Quarvo "
+    "Rendalis Sorvanti Tarvelo Ulmera Vandoric Westrell Xandora Ypsilor Zentavo Brevano "
+    "Cobaltic Delmare Evantis Fjordane Glasmark Holmeria Ivenco Jaspero Kronvale Lutessa "
+    "Morvello",
 }
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 MONTHS = (

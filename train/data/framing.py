@@ -4,46 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from train.data.example import Source, SplitPool
+from train.data.example import Source
+from train.data.pools import pool
 
-_OPENERS = SplitPool(
-    "Hello,",
-    "Hi {there|team},",
-    "Dear {team|support team|sir or madam},",
-    "Good {morning|evening|afternoon},",
-    "Hello {<person>|support},",
-    "Hey,",
-    "To whom it may concern,",
-    "Dear <company> team,",
-    "Hi, {this is|my name is} <person>.",
-    "Good day, {<person>|<person> here}.",
-)
-_REMARKS = SplitPool(
-    "I have been a customer {for <number> years|since <month>}.",
-    "{It is|We had} {nice|cold} weather here in <city>.",
-    "I {am writing|write} from <city>.",
-    "My {colleague|sister} <person> {told me about you|gave me this address}.",
-    "I {saw|found} your {address|page} on <weekday>.",
-    "We {have|run} a small {shop|office} in <city>.",
-    "I {will be|am} in <city> {until|on} <weekday>.",
-    "{Last|This} {summer|winter} we {were|lived} in <city>.",
-    "My {neighbour|friend} <person> {says hello|has one too}.",
-    "I {bought|got} {a <product>|the <product>} {in <month>|from you} {before|as a gift}.",
-    "{By the way|As you know}, I {live|work} in <city>.",
-    "{This is|It is} the {first|second} time I write {to you|here}.",
-    "My {daughter|son} is called <person>.",
-    "The {shop|office} in <city> {sent me here|gave me this address}.",
-)
-_CLOSERS = SplitPool(
-    "{Best|Kind} regards, <person>",
-    "{Thanks|Thank you}, <person>",
-    "{Regards|Greetings}, <person>",
-    "Yours, <person>",
-    "{Have|I wish you} a nice {day|weekend}.",
-    "{Greetings|Best wishes} from <city>, <person>",
-    "<person>, <city>",
-    "{Best wishes|Many greetings}, <person>",
-)
 _CHANNELS = ("email", "chat", "web form", "phone")
 _LANGUAGES = ("en", "en-GB", "en-US")
 
@@ -52,11 +15,11 @@ def message(source: Source, *sentences: str) -> str:
     """The sentences as somebody would write them: framed, with remarks, now and then without care."""
     parts = list(sentences)
     while source.chance(0.3):
-        parts.insert(source.rng.randint(0, len(parts)), source.one(_REMARKS))
+        parts.insert(source.rng.randint(0, len(parts)), source.one(pool("framing", "remarks")))
     if source.chance(0.35):
-        parts.insert(0, source.one(_OPENERS))
+        parts.insert(0, source.one(pool("framing", "openers")))
     if source.chance(0.3):
-        parts.append(source.one(_CLOSERS))
+        parts.append(source.one(pool("framing", "closers")))
     text = " ".join(parts)
     if source.chance(0.1):
         text = text.lower()

@@ -8,170 +8,51 @@ from typing import Any
 
 from train.data import framing
 from train.data.concepts import Concept, load_concepts
-from train.data.example import Example, Source, SplitPool, choice, noul, score
+from train.data.example import Example, Source, choice, noul, score
+from train.data.pools import load_pools, pool
 
 _MOST_OPTIONS = 12
 
 
 @dataclass(frozen=True)
 class Domain:
-    """How a domain is asked. @is stands for a concept's predicate; reversed nouls ask whether it is wrong."""
+    """How a domain is asked, by the names of its yes/no pools. In them @is stands for a concept's predicate
+    and @who for one of `subjects`; reversed ones ask whether the predicate is wrong.
+    """
 
-    choices: SplitPool
-    nouls: SplitPool
-    reversed_nouls: SplitPool
-    denials: SplitPool | None = None
+    nouls: str = "nouls"
+    reversed_nouls: str = "nouls.reversed"
+    subjects: Sequence[str] = ("the message", "this message", "the text")
     key: str = "message"
     framed: bool = True
-    score_question: SplitPool | None = None
     levels: Mapping[int, Sequence[Sequence[str]]] | None = None
 
 
-_MESSAGE_NOULS = (
-    "Is the message @is?",
-    "Is this message @is?",
-    "Is the customer @is?",
-    "Would you say that the message is @is?",
-    "Is the text @is?",
-    "Is this @is?",
-    "Is the writer @is?",
-    "Is the following true: the message is @is?",
-)
-_REVERSED = SplitPool(
-    "Is the message something other than @is?",
-    "Is it wrong to say that the message is @is?",
-    "Is the message not @is?",
-    "Is the text not @is?",
-    "Is this something other than @is?",
-    "Is it wrong to say that this is @is?",
-)
 _SEVERITIES: Mapping[int, Sequence[Sequence[str]]] = {
     2: (("no problem", "a problem"), ("fine", "not fine"), ("normal", "needs attention")),
     3: (("fine", "minor problem", "serious problem"), ("none", "low", "high")),
     4: (("none", "low", "medium", "high"), ("harmless", "annoying", "serious", "dangerous")),
 }
 DOMAINS: Mapping[str, Domain] = {
-    "routing": Domain(
-        choices=SplitPool(
-            "Which team should handle this message?",
-            "Who should answer the {message|customer}?",
-            "To which {department|team} does the message belong?",
-            "Which {department|team} is {right|responsible} for this {message|customer}?",
-            "Choose the {team|department} for the message.",
-            "Where should the message be {sent|routed}?",
-            "Route the message to a {team|department}.",
-        ),
-        nouls=SplitPool(*_MESSAGE_NOULS),
-        reversed_nouls=_REVERSED,
-        denials=SplitPool(
-            "This is not @is.",
-            "My message is not @is.",
-            "I do not write @is.",
-            "No, it is not @is.",
-            "It is not @is.",
-        ),
-    ),
-    "refunds": Domain(
-        choices=SplitPool(
-            "What does the customer want?",
-            "What is the customer asking for?",
-            "Which {action|request} {fits|matches} the message?",
-            "What should {we|the shop} do for the customer?",
-            "Choose the {request|wish} of the customer.",
-            "What is the {request|wish} of the customer?",
-            "Which request does the message make?",
-        ),
-        nouls=SplitPool(*_MESSAGE_NOULS),
-        reversed_nouls=_REVERSED,
-        denials=SplitPool(
-            "I am not @is.",
-            "To be clear, I am not @is.",
-            "No, I am not @is.",
-            "I am certainly not @is.",
-        ),
-    ),
+    "routing": Domain(),
+    "refunds": Domain(subjects=("the customer", "the customer", "the writer", "the message")),
     "moderation": Domain(
-        choices=SplitPool(
-            "Which rule applies to the comment?",
-            "What kind of comment is this?",
-            "Which label {fits|matches} the comment?",
-            "Choose the {label|category} of the comment.",
-            "How should the comment be labelled?",
-            "Which {kind|category} does the comment belong to?",
-        ),
-        nouls=SplitPool(*_MESSAGE_NOULS, "Is the comment @is?", "Is this comment @is?"),
-        reversed_nouls=_REVERSED,
+        subjects=("the comment", "this comment", "the text", "the message"),
         key="comment",
-        score_question=SplitPool(
-            "How bad is the comment?",
-            "How severe is the comment?",
-            "Rate how bad the comment is.",
-            "How harmful is the comment?",
-            "Rate the severity of the comment.",
-        ),
         levels=_SEVERITIES,
     ),
-    "tools": Domain(
-        choices=SplitPool(
-            "Which tool should the agent call?",
-            "Which tool {fits|answers} the request?",
-            "Choose the tool for the request.",
-            "What tool should be {used|called} next?",
-            "Which function should the assistant call?",
-            "Which tool does the user need?",
-            "Choose the function that the agent calls next.",
-        ),
-        nouls=SplitPool(
-            "Does the user need @is?",
-            "Should the agent use @is?",
-            "Is @is the right tool?",
-            "Does the request call for @is?",
-            "Is @is what the user needs?",
-            "Would @is help the user?",
-        ),
-        reversed_nouls=SplitPool(
-            "Is @is the wrong tool?",
-            "Is @is useless for the request?",
-            "Would @is be the wrong tool here?",
-            "Is @is wrong for the request?",
-        ),
-        key="request",
-    ),
+    "tools": Domain("tools.nouls", "tools.reversed", key="request"),
     "logs": Domain(
-        choices=SplitPool(
-            "What is the cause of the problem?",
-            "What does the log show?",
-            "Which {cause|problem} do the log lines show?",
-            "Choose the cause that the log shows.",
-            "Which label {fits|matches} the log?",
-            "What kind of problem is this?",
-        ),
-        nouls=SplitPool(
-            "Does the log show @is?",
-            "Is there a sign of @is in the log?",
-            "Do the lines show @is?",
-            "Does the log point to @is?",
-            "Is @is what the log shows?",
-            "Do the log lines point to @is?",
-        ),
-        reversed_nouls=SplitPool(
-            "Does the log show something other than @is?",
-            "Is it wrong to say that the log shows @is?",
-            "Do the lines show something other than @is?",
-            "Is it wrong to say that the lines show @is?",
-        ),
+        "logs.nouls",
+        "logs.reversed",
         key="log",
         framed=False,
-        score_question=SplitPool(
-            "How severe is the problem in the log?",
-            "Rate the severity of the log.",
-            "How severe are the log lines?",
-            "How bad is the problem in the log?",
-            "Rate how bad the problem in the log is.",
-        ),
         levels={key: value for key, value in _SEVERITIES.items() if key < 4},
     ),
 }
+# How often a text has a second sentence of its concept, and a log a second line.
+_SECOND_SENTENCE, _SECOND_LINE = 0.4, 0.3
+_PRIMERS = 0.12
 _SCORE_LEVEL: Mapping[int, Callable[[int], int]] = {
     2: lambda severity: int(severity > 0),
     3: lambda severity: min(severity, 2),
@@ -187,12 +68,10 @@ def make(name: str, source: Source) -> Example:
     if domain.levels is not None and draw < 0.25:
         if source.chance(0.4):  # as many harmless texts as others
             concept = concepts[-1]
-        return Example(name, _state(name, source, concept, None), *_score(domain, source, concept))
+        return Example(name, _state(name, source, concept, None), *_score(name, source, concept))
     if draw < 0.55:
         denied = _other(source, concepts, concept) if source.chance(0.2) else None
-        return Example(
-            name, _state(name, source, concept, denied), *_choice(domain, source, concepts, concept)
-        )
+        return Example(name, _state(name, source, concept, denied), *_choice(name, source, concepts, concept))
     asked = concept if source.chance(0.5) else _other(source, concepts, concept)
     denied = asked if asked is not concept and source.chance(0.3) else None
     return Example(name, _state(name, source, concept, denied), *_noul(domain, source, asked, concept))
@@ -204,31 +83,46 @@ def _other(source: Source, concepts: Sequence[Concept], concept: Concept) -> Con
 
 def _state(name: str, source: Source, concept: Concept, denied: Concept | None) -> Any:
     domain = DOMAINS[name]
-    text = source.say(source.rng.choice(concept.templates[source.split]))
-    if name == "logs":
-        return _log(source, text, concept)
-    sentences = [text[:1].upper() + text[1:]]
-    if denied is not None and domain.denials is not None:
-        denial = source.one(domain.denials).replace("@is", source.rng.choice(denied.predicates))
-        sentences.insert(source.rng.randint(0, 1), denial)
+    if not domain.framed:
+        return _log(source, concept)
+    sentences = [text[:1].upper() + text[1:] for text in _said(source, concept, _SECOND_SENTENCE)]
+    denials = load_pools("messages").get(f"{name}.denials")
+    if denied is not None and denials is not None:
+        denial = source.one(denials).replace("@is", source.rng.choice(denied.predicates))
+        sentences.insert(source.rng.randint(0, len(sentences)), denial)
     return framing.state(source, framing.message(source, *sentences), domain.key)
 
 
-def _log(source: Source, text: str, concept: Concept) -> Any:
-    """The line among routine ones, as text or as records."""
-    healthy = load_concepts("logs")[-1].templates[source.split]
-    others = [source.say(source.rng.choice(healthy)) for _ in range(source.rng.randint(0, 2))]
-    word = "INFO" if concept.level == 0 else source.rng.choice(("ERROR", "ERROR", "WARN"))
-    lines = [("INFO", other) for other in others]
-    lines.insert(source.rng.randint(0, len(lines)), (word, text))
+def _said(source: Source, concept: Concept, second: float) -> list[str]:
+    """A sentence of the concept and, with probability `second`, one of another of its templates.
+
+    Some texts of training are a description of the concept and nothing else: to compare a text with options
+    in its own words is learnt first, and other words by leaning on that.
+    """
+    if source.split == "train" and source.chance(_PRIMERS):
+        return [source.rng.choice(concept.about)]
+    templates = concept.templates[source.split]
+    count = 2 if len(templates) > 1 and source.chance(second) else 1
+    return [source.say(template) for template in source.rng.sample(templates, count)]
+
+
+def _log(source: Source, concept: Concept) -> Any:
+    """The concept's lines among routine ones, as text or as records."""
+    routine = load_concepts("logs")[-1]
+    said = _said(source, concept, 0.0 if concept is routine else _SECOND_LINE)
+    healthy = routine.templates[source.split]
+    lines = [("INFO", source.say(source.rng.choice(healthy))) for _ in range(source.rng.randint(0, 2))]
+    for text in said:
+        word = "INFO" if concept.level == 0 else source.rng.choice(("ERROR", "ERROR", "WARN"))
+        lines.insert(source.rng.randint(0, len(lines)), (word, text))
     hour, minute = source.rng.randint(0, 23), source.rng.randint(0, 50)
     if source.chance(0.3):
-        return [{"level": level, "message": said} for level, said in lines]
-    return "\n".join(f"{hour:02}:{minute + i:02} {level} {said}" for i, (level, said) in enumerate(lines))
+        return [{"level": level, "message": text} for level, text in lines]
+    return "\n".join(f"{hour:02}:{minute + i:02} {level} {text}" for i, (level, text) in enumerate(lines))
 
 
 def _choice(
-    domain: Domain, source: Source, concepts: Sequence[Concept], concept: Concept
+    name: str, source: Source, concepts: Sequence[Concept], concept: Concept
 ) -> tuple[dict[str, Any], str]:
     most = min(_MOST_OPTIONS, len(concepts))
     count = min(most, 2 + min(source.rng.randint(0, most - 2), source.rng.randint(0, most - 2)))
@@ -240,11 +134,11 @@ def _choice(
     label = ""
     for position, option in enumerate(shown):
         about = source.rng.choice(option.about)
-        name = source.rng.choice(option.names)
+        short = source.rng.choice(option.names)
         if style < 0.45:
-            key, value = name, None
+            key, value = short, None
         elif style < 0.85:
-            key, value = name, about
+            key, value = short, about
         else:
             key, value = chr(ord("A") + position), about
         while key in options:
@@ -252,21 +146,25 @@ def _choice(
         options[key] = value
         if option is concept:
             label = key
-    return choice(source.one(domain.choices), options), label
+    return choice(source.one(pool("messages", f"{name}.choices")), options), label
 
 
 def _noul(domain: Domain, source: Source, asked: Concept, concept: Concept) -> tuple[dict[str, Any], bool]:
     predicate = source.rng.choice(asked.predicates)
-    if source.chance(0.12):
-        return noul(source, source.one(domain.reversed_nouls).replace("@is", predicate), asked is not concept)
-    text = source.one(domain.nouls).replace("@is", predicate)
+    backwards = source.chance(0.12)
+    text = source.one(pool("messages", domain.reversed_nouls if backwards else domain.nouls))
+    text = text.replace("@who", source.rng.choice(domain.subjects)).replace("@is", predicate)
+    text = text[:1].upper() + text[1:]
+    if backwards:
+        return noul(source, text, asked is not concept)
     about = source.rng.choice(asked.about)
     return noul(source, text, asked is concept, about, "anything else")
 
 
-def _score(domain: Domain, source: Source, concept: Concept) -> tuple[dict[str, Any], int]:
-    if domain.levels is None or domain.score_question is None:
-        raise ValueError("found a domain without levels, allowed: one with them")
-    count = source.rng.choice(sorted(domain.levels))
-    levels = list(source.rng.choice(domain.levels[count]))
-    return score(source.one(domain.score_question), levels), _SCORE_LEVEL[count](concept.level)
+def _score(name: str, source: Source, concept: Concept) -> tuple[dict[str, Any], int]:
+    choices = DOMAINS[name].levels
+    if choices is None:
+        raise ValueError(f"domain: found {name}, which has no levels, allowed: one with them")
+    count = source.rng.choice(sorted(choices))
+    levels = list(source.rng.choice(choices[count]))
+    return score(source.one(pool("messages", f"{name}.scores")), levels), _SCORE_LEVEL[count](concept.level)

@@ -35,7 +35,7 @@ from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5TextModel
 
 from openjev._runtime import Engine
 from openjev.backbone import QWEN_0_8B, BackboneShape
-from openjev.demo import build_checkpoint
+from openjev.seeded import build_checkpoint
 
 DType = Literal["F32", "BF16"]
 Rows = npt.NDArray[np.float32]

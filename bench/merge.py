@@ -30,10 +30,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from tests import adapters
 
 from openjev.backbone import PUBLISHED, BackboneShape
-from openjev.demo_tokenizer import build_tokenizer
 from openjev.export import export, split_by_bytes
 from openjev.native import runtime
 from openjev.safetensors_write import TensorSource, write_safetensors
+from openjev.small_tokenizer import build_tokenizer
 from openjev.sources import AdaptedBase, locate
 
 # The loads in turns: the first of a folder also brings its pages into the cache.

@@ -185,7 +185,7 @@ def load(args: argparse.Namespace) -> DecisionModel:
         TransformersEngine(model, args.model, info, args.rule, keep),
         Tokenizer(args.model),
         names=checkpoints.served_names(manifest),
-        demo=checkpoints.is_demo(manifest),
+        caveat=checkpoints.caveat(manifest),
     )
 
 

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from openjev.backbone import BackboneShape
-from openjev.demo import DType, build_checkpoint
 from openjev.safetensors_write import TensorSource, from_bf16_bits, to_bf16_bits, write_safetensors
+from openjev.seeded import DType, build_checkpoint
 
 Floats = npt.NDArray[np.float32]
 Layout = Literal["original", "text"]

@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 MODEL_ID = "openjev/demo"
+BASE_ID = "openjev/demo-base"
 MAX_LENGTH = 4096
 METHOD = "independent_candidate_lora_nll_brier"
 
@@ -43,7 +44,7 @@ def write_package(
         {name: value.detach().cpu() for name, value in head.state_dict().items()}, checkpoint / "head.pt"
     )
     model = {
-        "model_id": MODEL_ID,
+        "model_id": BASE_ID,
         "revision": revision,
         "max_length": MAX_LENGTH,
         "lora_rank": 8,

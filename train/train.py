@@ -28,14 +28,14 @@ import torch.nn.functional as F
 from tokenizers import Tokenizer
 
 from openjev.calibration import fit_temperature, negative_log_likelihood
-from openjev.demo_tokenizer import train_tokenizer
+from openjev.small_tokenizer import train_tokenizer
 from train.batches import Batch, Batches, decision_loss, with_noise
 from train.data.generate import SEED, SIZES, examples
 from train.delta import batched_rules
 from train.encode import Encoded, encode_split, prompt_parts
 from train.evaluate import figures, load_unmerged, question_logits
 from train.model import add_dropout, build, new_head
-from train.package import file_sha256, write_base, write_json, write_package
+from train.package import BASE_ID, file_sha256, write_base, write_json, write_package
 
 LORA_TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "in_proj_qkv", "out_proj"]
 
@@ -239,7 +239,7 @@ def train_adapter(run: Run, data: dict[str, Encoded], until: float) -> None:
             p["sha256"] for p in run.record["curves"]["data"] if p.get("part") == "validation"
         ),
     }
-    model.peft_config["default"].base_model_name_or_path = "openjev/demo-base"
+    model.peft_config["default"].base_model_name_or_path = BASE_ID
     revision = f"seed-{args.seed}"
     write_package(args.out / "package", model, head, revision, facts)
 

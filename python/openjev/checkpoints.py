@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from openjev.backbone import QWEN_2B, QWEN_4B, QWEN_9B, QWEN_27B, BackboneShape
-from openjev.demo import DEMO_ID, demo_folder
+from openjev.demo import DEMO_CAVEAT, DEMO_ID, demo_folder
 from openjev.errors import CheckpointError
+from openjev.seeded import SEEDED_ID
 
 # What every client of the System One API asks for by default.
 DEFAULT_ALIAS = "jev-latest"
@@ -145,10 +146,10 @@ def find(name: str) -> KnownCheckpoint | None:
 
 
 def resolve(name_or_path: str | Path) -> Path:
-    """The local folder that is meant. An existing folder wins over a name; "demo" is built on first use.
+    """The local folder that is meant. An existing folder wins over a name; "demo" is the bundled one.
 
-    Raises CheckpointError for a known checkpoint, whose files `openjev.sources.locate` finds or pulls, for
-    anything that is neither, and when the demo cannot be written.
+    Raises CheckpointError for a known checkpoint, whose files `openjev.sources.locate` finds or pulls, and
+    for anything that is neither.
     """
     name = os.fspath(name_or_path)
     path = os.path.expanduser(name)
@@ -158,12 +159,7 @@ def resolve(name_or_path: str | Path) -> Path:
     if os.path.exists(path):
         raise CheckpointError(f"{name}: found a file, allowed: a folder with {EXPORT_FILES}")
     if name == "demo":
-        try:
-            return demo_folder()
-        except OSError as error:
-            raise CheckpointError(
-                f"demo: cannot be built: {error}; allowed: a cache that can be written, see OPENJEV_CACHE"
-            ) from None
+        return demo_folder()
     row = find(name)
     if row is not None:
         raise CheckpointError(
@@ -231,9 +227,14 @@ def served_names(manifest: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((own.rsplit("/", 1)[-1].lower(), own, DEFAULT_ALIAS)))
 
 
-def is_demo(manifest: Mapping[str, Any]) -> bool:
-    """Whether the answers of this checkpoint are arbitrary."""
-    return _identity(manifest, "checkpoint")[0] == DEMO_ID
+def caveat(manifest: Mapping[str, Any]) -> str:
+    """Why the answers of this checkpoint are not to be relied on; empty for others."""
+    checkpoint = _identity(manifest, "checkpoint")[0]
+    if checkpoint == DEMO_ID:
+        return DEMO_CAVEAT
+    if checkpoint.startswith(SEEDED_ID):
+        return "its weights are random, its answers arbitrary"
+    return ""
 
 
 def _identity(manifest: Mapping[str, Any], part: str) -> tuple[str, str]:

@@ -55,8 +55,8 @@ def load_model(settings: Settings) -> DecisionModel:
         )
     if memory := model.memory_text():
         print(f"openjev: device memory: {memory}", file=sys.stderr)
-    if model.info.demo:
-        print("openjev: the demo checkpoint has random weights: its answers are arbitrary", file=sys.stderr)
+    if model.info.caveat:
+        print(f"openjev: {model.info.name}: {model.info.caveat}", file=sys.stderr)
     return model
 
 

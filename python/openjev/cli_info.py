@@ -9,13 +9,14 @@ from typing import Any
 from openjev.backbone import FULL_ATTENTION, BackboneShape
 from openjev.checkpoints import (
     KnownCheckpoint,
+    caveat,
     find,
     identify,
-    is_demo,
     served_names,
 )
 from openjev.cli_input import InputError, decode, parse_json, read_file
 from openjev.contract import DEFAULT_LIMITS
+from openjev.demo import DEMO_ID, demo_facts
 from openjev.errors import NotPulledError
 from openjev.settings import Settings
 from openjev.sources import AdaptedBase, ExportFolder, Source, locate
@@ -50,6 +51,7 @@ def _facts(source: Source) -> dict[str, Any]:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(f"{config_file}: found no usable numbers of a text backbone: {error!r}") from None
     row = identify(manifest)
+    demo = manifest["checkpoint"]["id"] == DEMO_ID
     letters = manifest["readout"] == "letters"
     text = config.get("text_config", config)
     stored = text.get("dtype") or text.get("torch_dtype") or config.get("torch_dtype") or "bfloat16"
@@ -58,7 +60,8 @@ def _facts(source: Source) -> dict[str, Any]:
         **({"package": str(source.package.root)} if isinstance(source, AdaptedBase) else {}),
         "names": list(served_names(manifest)),
         "family": row.family if row else "cua-s1" if letters else "open-jev",
-        "answers": "arbitrary: random weights" if is_demo(manifest) else "as trained",
+        "answers": caveat(manifest) or "as trained",
+        **(demo_facts() if demo else {}),
         "checkpoint": _revision(manifest["checkpoint"]),
         "base": _revision(manifest["base"]),
         "revisions": "pinned" if row else "not pinned: the checkpoint is not in the table of known ones",

@@ -102,7 +102,7 @@ class DecisionModel:
         engine: scores token ids; its ``info`` says which readout, wrapper, temperature and limit it has.
         tokenizer: of the same checkpoint.
         names: what requests may call the model; the first is the one that answers carry.
-        demo: marks the answers as arbitrary.
+        caveat: why the answers are not to be relied on; empty: no reason is known.
         max_length: tokens of one prompt, at most the checkpoint's; 0 takes the checkpoint's.
         limits: what one request may hold.
         accept_any_model: ignore the name a request gives.
@@ -120,7 +120,7 @@ class DecisionModel:
         tokenizer: Tokenizer,
         *,
         names: Sequence[str] = ("decision-model", "jev-latest"),
-        demo: bool = False,
+        caveat: str = "",
         max_length: int = 0,
         limits: Limits = DEFAULT_LIMITS,
         accept_any_model: bool = False,
@@ -137,7 +137,7 @@ class DecisionModel:
         self.info = describe(
             info,
             names=names,
-            demo=demo,
+            caveat=caveat,
             family=self.prompts.name,
             max_length=max_length,
             ceiling=CUA_MAX_LENGTH if self._letters else None,

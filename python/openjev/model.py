@@ -81,7 +81,7 @@ def load(
         engine,
         tokenizer,
         names=checkpoints.served_names(manifest),
-        demo=checkpoints.is_demo(manifest),
+        caveat=checkpoints.caveat(manifest),
         max_length=max_length,
         limits=limits,
         accept_any_model=accept_any_model,

@@ -14,14 +14,14 @@ class ModelInfo:
     """What is loaded and where. ``aliases`` are the further names a request may give as ``model``.
 
     ``base`` and ``checkpoint`` are {"id", "revision"}; ``temperature`` is ``None`` for readouts without
-    one; ``max_length`` is in tokens of one prompt and what this model enforces. ``demo``: the answers are
-    arbitrary.
+    one; ``max_length`` is in tokens of one prompt and what this model enforces. ``caveat`` says why answers
+    are not to be relied on, of the demonstration model and of seeded weights; else it is empty.
     """
 
     name: str
     aliases: tuple[str, ...]
     family: str
-    demo: bool
+    caveat: str
     device: str
     device_detail: str
     threads: int
@@ -38,6 +38,11 @@ class ModelInfo:
     outputs: int
     temperature: float | None
     max_length: int
+
+    @property
+    def demo(self) -> bool:
+        """Whether this is a model for trying things out."""
+        return bool(self.caveat)
 
     def extensions(self) -> dict[str, Any]:
         """What ``x_openjev`` says in every answer."""
@@ -59,7 +64,7 @@ def describe(
     engine: Mapping[str, Any],
     *,
     names: Sequence[str],
-    demo: bool,
+    caveat: str,
     family: str,
     max_length: int = 0,
     ceiling: int | None = None,
@@ -78,7 +83,7 @@ def describe(
         name=names[0],
         aliases=tuple(names[1:]),
         family=family,
-        demo=demo,
+        caveat=caveat,
         device=engine["device"],
         device_detail=engine["device_detail"],
         threads=engine["threads"],

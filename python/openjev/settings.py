@@ -138,7 +138,7 @@ class Settings:
 
     model: str = _setting(
         "demo",
-        "checkpoint: a folder, or a known name, which is pulled if need be; 'demo' is built on first use",
+        "checkpoint: a folder, or a known name, which is pulled if need be; 'demo' is bundled",
         _matching(r"(?s).+", "a folder or a name"),
         metavar="PATH|NAME",
     )

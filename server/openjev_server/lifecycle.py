@@ -125,5 +125,5 @@ class ModelHost:
         if memory := model.memory_text():
             _LOG.info("device memory: %s", memory)
         _LOG.info("ready: %s on %s", info.name, info.device)
-        if info.demo:
-            _LOG.warning("%s has random weights, for trying things out: its answers are arbitrary", info.name)
+        if info.caveat:
+            _LOG.warning("%s: %s", info.name, info.caveat)

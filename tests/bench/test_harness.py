@@ -16,7 +16,7 @@ from bench.harness import ledger as ledgers
 from bench.harness import run
 from bench.harness.arms import without_folders
 
-from openjev.demo import build_checkpoint
+from openjev.seeded import build_checkpoint
 from tests.conformance.service import SMALL
 
 ROOT = Path(__file__).resolve().parents[2]

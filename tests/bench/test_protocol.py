@@ -14,7 +14,7 @@ from bench.harness.checkpoints import Checkpoint
 from bench.harness.client import Connection, run_pass
 from bench.harness.counting import PromptCounter
 
-from openjev.demo import build_checkpoint
+from openjev.seeded import build_checkpoint
 from tests.bench.ledgers import PLAN, noul
 from tests.bench.scripted_server import ScriptedServer, scripted
 from tests.conformance.service import SMALL

@@ -16,9 +16,6 @@ from bench.harness.workloads import FOLDER, Workload, check_hashes, generate, no
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from openjev.demo import build_checkpoint
-from tests.conformance.service import SMALL
-
 SPECS = sorted(path.stem for path in FOLDER.glob("*.json"))
 LETTERS = {"cua-mixed-64"}
 
@@ -26,7 +23,7 @@ LETTERS = {"cua-mixed-64"}
 @pytest.fixture(scope="session")
 def counter(tmp_path_factory: pytest.TempPathFactory) -> PromptCounter:
     """Of the demo's tokenizer and prompts."""
-    return PromptCounter(build_checkpoint(tmp_path_factory.mktemp("demo"), config=SMALL))
+    return PromptCounter(provide({"kind": "demo"}, tmp_path_factory.mktemp("scratch")).folder)
 
 
 @pytest.fixture(scope="session")

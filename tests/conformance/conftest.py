@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import openjev
-from openjev.demo import build_checkpoint
 from openjev.model import DecisionModel
+from openjev.seeded import build_checkpoint
 from tests.conformance.service import SMALL, Service, serving
 
 KEY = "conformance-key"
@@ -17,23 +17,16 @@ ORIGIN = "http://app.test"
 
 
 @pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty cache folder: the demo checkpoint is built in it by the first server."""
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(scope="session")
-def demo(cache: Path) -> Iterator[Service]:
-    """`openjev serve` as a newcomer starts it: the demo checkpoint, no key."""
-    with serving("demo", env={"OPENJEV_CACHE": str(cache)}) as service:
+def demo() -> Iterator[Service]:
+    """`openjev serve` as a newcomer starts it: the bundled model, no key."""
+    with serving("demo") as service:
         yield service
 
 
 @pytest.fixture(scope="session")
-def demo_model(demo: Service, cache: Path) -> DecisionModel:
+def demo_model() -> DecisionModel:
     """The library on the very files that `demo` serves."""
-    [folder] = cache.glob("demo-*")
-    return openjev.load(folder, device="cpu", threads=1)
+    return openjev.load("demo", device="cpu", threads=1)
 
 
 @pytest.fixture(scope="session")

@@ -16,8 +16,9 @@ import pytest
 from tokenizers import Tokenizer
 
 import openjev
-from openjev.demo import build_checkpoint
+from openjev.demo import demo_folder
 from openjev.model import DecisionModel
+from openjev.seeded import build_checkpoint
 from tests.conformance.service import SMALL, Service, choice, noul, score
 
 END = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
@@ -31,10 +32,9 @@ CRITERIA: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.fixture(scope="module")
-def count_tokens(demo: Service, cache: Path) -> Any:
-    """Tokens of a whole prompt, by the tokenizer alone."""
-    [file] = cache.glob("demo-*/tokenizer.json")
-    tokenizer = Tokenizer.from_file(str(file))
+def count_tokens() -> Any:
+    """Tokens of a whole prompt of `demo`, by the tokenizer alone."""
+    tokenizer = Tokenizer.from_file(str(demo_folder() / "base" / "tokenizer.json"))
     return lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids)
 
 

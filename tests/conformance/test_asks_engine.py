@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import openjev
-from openjev.demo import build_checkpoint
 from openjev.model import DecisionModel
+from openjev.seeded import build_checkpoint
 from tests.conformance.service import SMALL, Service, choice, noul, score
 
 EIGHT: dict[str, Any] = {

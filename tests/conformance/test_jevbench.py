@@ -1,7 +1,7 @@
 """The peer benchmark jevbench: relations that hold for any model whose prompts judge candidates one by one.
 
 Such a model is indifferent to a question's id, its company and the other options, whatever its weights are;
-so these relations measure the server, not the demo's arbitrary answers.
+so these relations measure the server, not what the demonstration model knows.
 """
 
 from __future__ import annotations

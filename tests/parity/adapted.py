@@ -19,8 +19,8 @@ from transformers.models.qwen3_5.modeling_qwen3_5 import (
     Qwen3_5TextModel,
 )
 
-from openjev.demo_tokenizer import build_tokenizer
 from openjev.package import Package, read_package
+from openjev.small_tokenizer import build_tokenizer
 from openjev.sources import AdaptedBase
 from tests.adapters import CUA_TARGETS, OPEN_JEV_TARGETS
 from tests.parity import tiny_models

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from transformers.models.qwen3_5.tokenization_qwen3_5 import Qwen3_5Tokenizer
 
-from openjev.demo_tokenizer import build_tokenizer
+from openjev.small_tokenizer import build_tokenizer
 from openjev.tokens import Tokenizer
 
 TEXTS = (

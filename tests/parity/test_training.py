@@ -21,8 +21,8 @@ from train.package import write_base, write_package
 from train.train import LORA_TARGETS
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
-from openjev.demo_tokenizer import train_tokenizer
 from openjev.package import read_package
+from openjev.small_tokenizer import train_tokenizer
 
 CPU = torch.device("cpu")
 VOCABULARY = 600

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import openjev
-from openjev.demo import build_checkpoint
+from openjev.seeded import build_checkpoint
 from tests.server.process import ServerProcess, server_process
 
 REQUEST: dict[str, Any] = {

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from openjev import backbone, checkpoints
+from openjev import backbone
 from openjev.checkpoints import (
     CHECKPOINTS,
     KnownCheckpoint,
+    caveat,
     check_identity,
     find,
-    is_demo,
     resolve,
     served_names,
 )
+from openjev.demo import demo_folder
 from openjev.errors import CheckpointError
 
 OPEN_JEV_9B = next(row for row in CHECKPOINTS if row.name == "open-jev-9b")
@@ -62,9 +63,11 @@ def test_an_unknown_checkpoint_is_served_under_the_last_part_of_its_id() -> None
     check_identity(mine, "folder")
 
 
-def test_the_demo_says_that_it_is_one() -> None:
-    demo = {"base": {"id": "openjev/demo"}, "checkpoint": {"id": "openjev/demo", "revision": "1"}}
-    assert is_demo(demo) and not is_demo(manifest(OPEN_JEV_9B))
+def test_the_demo_and_seeded_weights_say_what_they_are() -> None:
+    demo = {"base": {"id": "openjev/demo-base"}, "checkpoint": {"id": "openjev/demo", "revision": "1"}}
+    assert "demonstration" in caveat(demo)
+    assert "random" in caveat({"checkpoint": {"id": "openjev/seeded-27b", "revision": "seed-0"}})
+    assert caveat(manifest(OPEN_JEV_9B)) == caveat({}) == ""
     assert served_names(demo)[0] == "openjev-demo"
     assert {"demo", "jev-latest"} < set(served_names(demo))
 
@@ -146,23 +149,9 @@ def test_a_file_is_not_a_checkpoint(tmp_path: Path) -> None:
         resolve(file)
 
 
-def test_demo_is_built_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENJEV_CACHE", str(tmp_path / "cache"))
+def test_demo_is_the_bundled_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    folder = resolve("demo")
-    assert folder.parent == tmp_path / "cache"
-    assert (folder / "decision.json").is_file()
-    assert checkpoints.resolve("demo") == folder
-
-
-def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = tmp_path / "cache"
-    file.write_bytes(b"")
-    monkeypatch.setenv("OPENJEV_CACHE", str(file))
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(CheckpointError) as caught:
-        resolve("demo")
-    assert str(file) in str(caught.value) and "OPENJEV_CACHE" in str(caught.value)
+    assert resolve("demo") == demo_folder()
 
 
 # Totals and tensor counts of the published text backbones, embedding included.

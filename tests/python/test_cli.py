@@ -15,8 +15,8 @@ import pytest
 import openjev
 from openjev import cli
 from openjev.checkpoints import CHECKPOINTS
-from openjev.demo import build_checkpoint
 from openjev.progress import load_progress, progress_bar
+from openjev.seeded import build_checkpoint
 
 STATE = "My parcel is three days late and nobody answers."
 QUESTIONS: dict[str, Any] = {
@@ -122,7 +122,7 @@ def test_decide_prints_what_the_library_answers(run: Run, checkpoint: Path) -> N
     assert result.code == 0
     assert result.out.count("\n") == 1
     assert result.json == openjev.load(checkpoint, device="cpu").decide(STATE, QUESTIONS).to_dict()
-    assert "random weights" in one_line(result.err)
+    assert "weights are random" in one_line(result.err)
 
 
 def test_decide_is_indented_for_a_person(run: Run, checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +268,7 @@ def test_score_answers_in_order_and_keeps_bad_rows(run: Run, checkpoint: Path, t
         (7, None),
     ]
     assert ["error" in row for row in rows] == [False, True, True, True, True, False]
-    reported = [line for line in result.err.splitlines() if "random weights" not in line]
+    reported = [line for line in result.err.splitlines() if "weights are random" not in line]
     assert [line.split(":")[1] for line in reported[:-1]] == [" line 3", " line 4", " line 5", " line 6"]
     assert reported[-1] == 'openjev: 6 rows; 4 bad: see "error" in the output'
     model = openjev.load(checkpoint, device="cpu")
@@ -328,10 +328,10 @@ def test_info_describes_a_folder(run: Run, checkpoint: Path) -> None:
     assert facts["parameters"] == info.parameters
     assert facts["temperature"] == info.temperature
     assert facts["tokens_per_prompt"] == info.max_length
-    assert facts["answers"].startswith("arbitrary")
+    assert facts["answers"] == info.caveat
     text = run("info", str(checkpoint))
     assert text.code == 0
-    assert str(checkpoint) in text.out and "openjev/demo @ 1-seed-" in text.out
+    assert str(checkpoint) in text.out and "openjev/seeded @ seed-" in text.out
 
 
 def test_info_describes_letters_and_float32_weights(run: Run, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import openjev
-from openjev.demo import build_checkpoint
+from openjev.seeded import build_checkpoint
 
 
 @pytest.fixture(scope="module")

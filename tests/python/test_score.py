@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import openjev
 from openjev import cli, score_output, scoring
-from openjev.demo import build_checkpoint
 from openjev.score_layout import FlatColumns, JsonLines
 from openjev.score_rows import MAX_ROW_BYTES, Selection, Table, ends_inside_quotes, read_records
+from openjev.seeded import build_checkpoint
 
 QUESTIONS: dict[str, Any] = {
     "late": {"type": "noul", "instructions": "Is it late?"},

@@ -12,8 +12,8 @@ import pytest
 
 import openjev
 from openjev import calibration, cli, evaluation
-from openjev.demo import build_checkpoint
 from openjev.evaluation import Gate, Reference, Scored
+from openjev.seeded import build_checkpoint
 
 NOUL = {"type": "noul", "instructions": "Is it late?"}
 CHOICE = {
@@ -100,7 +100,7 @@ def test_the_figures_are_those_of_the_answers(run: Run, logits: list[list[float]
         assert found[name] == pytest.approx(want[name], abs=1e-9)
     assert found["score_mae"] == pytest.approx(want["score_mae"])
     assert code == (0 if all(gate["passed"] for gate in report["gates"]) else 1)
-    assert "openjev/demo @ 1-seed-20261202 on cpu: 4 questions" in out
+    assert "openjev/seeded @ seed-20261202 on cpu: 4 questions" in out
     assert f"{found['accuracy']:.1%}" in out and f"{found['ece']['before']:.4f}" in out
 
 

@@ -21,9 +21,9 @@ from tokenizers import Tokenizer as HFTokenizer
 from tokenizers.pre_tokenizers import Whitespace
 
 from openjev.contract import parse_request
-from openjev.demo_tokenizer import build_tokenizer
 from openjev.errors import CheckpointError
 from openjev.prompts import CuaS1Prompts, OpenJevPrompts, PromptFamily
+from openjev.small_tokenizer import build_tokenizer
 from openjev.tokens import SPLIT_PATTERN, TokenizedRequest, Tokenizer
 from tests.python.fake_engine import SCALAR
 from tests.python.strategies import CUA_REQUESTS, HOSTILE, TEXT, requests

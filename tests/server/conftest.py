@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from openjev.demo_tokenizer import build_tokenizer
+from openjev.small_tokenizer import build_tokenizer
 from tests.server.support import Servers
 
 

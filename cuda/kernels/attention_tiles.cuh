@@ -160,12 +160,7 @@ __device__ __forceinline__ void pack_weights(const float (&weights)[kScores],
     packed[i / 4][i % 4] = pack_bf16(weights[2 * i], weights[2 * i + 1]);
 }
 
-// Within a few float32 roundings, which the bfloat16 one that follows does not show.
-__device__ __forceinline__ float fast_sigmoid(float x) {
-  return __fdividef(1.0f, 1.0f + __expf(-x));
-}
-
-// R(R(accumulated / sum) * R(sigmoid(gate))) of the tile's real rows. The 16 rows of a warp pass
+// R(R(accumulated / sum) * sigmoid(gate)) of the tile's real rows. The 16 rows of a warp pass
 // through its part of `tile`, which nobody else reads or writes, so that global accesses are whole
 // rows.
 __device__ __forceinline__ void write_output(const AttentionParams& p, const QueryTile& queries,
@@ -199,7 +194,7 @@ __device__ __forceinline__ void write_output(const AttentionParams& p, const Que
       Float8 o = unpack8(ptx::load_shared_16(tile + tile_byte(first + i, lane)));
       const Float8 g = unpack8(gates[i]);
 #pragma unroll
-      for (int d = 0; d < kVector; ++d) o.v[d] *= round_bf16(fast_sigmoid(g.v[d]));
+      for (int d = 0; d < kVector; ++d) o.v[d] *= sigmoid(g.v[d]);
       *reinterpret_cast<uint4*>(out + (queries.query + first + i) * p.out_stride) = pack8(o);
     }
   }

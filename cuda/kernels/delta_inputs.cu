@@ -1,9 +1,9 @@
 // Inputs of the delta rule, in one pass over the merged projection. For channel c of row r, whose
 // ancestors are p1, p2, p3 (rows of the kept tail beyond the root, zero without one):
-//   s = R(silu(R(w0 m[p3] + w1 m[p2] + w2 m[p1] + w3 m[r])))
+//   s = silu(w0 m[p3] + w1 m[p2] + w2 m[p1] + w3 m[r])
 // q, k and v are stored in float16, for the tensor cores of the delta rule:
 //   q = s * rsqrt(sum s^2 + 1e-6) * dk^-1/2     k = s * rsqrt(sum s^2 + 1e-6)     v = s
-//   beta = R(sigmoid(b))                        log_decay = -exp(A_log) * softplus(a + dt_bias)
+//   beta = sigmoid(b)                           log_decay = -exp(A_log) * softplus(a + dt_bias)
 //
 // A thread owns 8 channels and walks down the rows of its block, a strip of loads at a time. Where
 // parents are the rows before (nearly everywhere) a row's predecessors are still in registers, so
@@ -57,7 +57,7 @@ __device__ void gates(const Inputs& p, int first, int last) {
     const float b = __bfloat162float(p.beta_logit[row * p.beta_stride + head]);
     const float a = __bfloat162float(p.decay_logit[row * p.decay_stride + head]) + p.dt_bias[head];
     const float softplus = a > kSoftplusLinear ? a : log1pf(expf(a));
-    p.beta[row * p.gate_stride + head] = round_bf16(1.0f / (1.0f + expf(-b)));
+    p.beta[row * p.gate_stride + head] = 1.0f / (1.0f + expf(-b));
     p.log_decay[row * p.log_stride + head] = -expf(p.a_log[head]) * softplus;
   }
 }
@@ -100,22 +100,17 @@ __device__ __forceinline__ Destination destination(const Inputs& p, int channel)
   return {p.v + (channel - 2 * p.keys), p.v_stride, 0.0f};
 }
 
-// c, s and what becomes of it, for one row and 8 channels; before: nearest first.
+// s and what becomes of it, for one row and 8 channels; before: nearest first.
 __device__ __forceinline__ uint4 finish_row(const Float8 (&tap)[kTaps], const uint4& held,
                                             const uint4 (&before)[kTaps - 1], float scale) {
   const Float8 now = unpack8(held);
   const Float8 past[kTaps - 1] = {unpack8(before[0]), unpack8(before[1]), unpack8(before[2])};
-  Float8 c;
+  Float8 s;
 #pragma unroll
   for (int i = 0; i < kVector; ++i) {
-    c.v[i] = tap[0].v[i] * past[2].v[i] + tap[1].v[i] * past[1].v[i] + tap[2].v[i] * past[0].v[i] +
-             tap[3].v[i] * now.v[i];
+    s.v[i] = silu(tap[0].v[i] * past[2].v[i] + tap[1].v[i] * past[1].v[i] +
+                  tap[2].v[i] * past[0].v[i] + tap[3].v[i] * now.v[i]);
   }
-  Float8 s = unpack8(pack8(c));  // rounded two at a time
-#pragma unroll
-  for (int i = 0; i < kVector; ++i) s.v[i] = silu(s.v[i]);
-  const uint4 rounded = pack8(s);
-  s = unpack8(rounded);
   if (scale == 0.0f) return pack8_f16(s);  // the same for the 16 lanes of a head
   float squares = 0.0f;
 #pragma unroll

@@ -1,4 +1,4 @@
-// Per head of 128 values: n = R(x * rsqrt(mean(x^2) + eps)); n = R(w * n); out = R(n * silu(z)).
+// Per head of 128 values: out = R(w * x * rsqrt(mean(x^2) + eps) * silu(z)).
 //
 // 16 lanes hold a head, 8 values each, so the mean is four shuffles; a block does 16 heads. 3 *
 // rows * heads * 128 * 2 bytes.
@@ -37,8 +37,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = 0; i < kVector; ++i) squares += n.v[i] * n.v[i];
   const float inverse = rsqrtf(lanes_sum<kHeadLanes>(squares) * (1.0f / kDeltaDim) + eps);
 #pragma unroll
-  for (int i = 0; i < kVector; ++i)
-    n.v[i] = round_bf16(w.v[i] * round_bf16(n.v[i] * inverse)) * silu(gate.v[i]);
+  for (int i = 0; i < kVector; ++i) n.v[i] *= inverse * w.v[i] * silu(gate.v[i]);
   if (mine) *reinterpret_cast<uint4*>(out + row * out_stride + column) = pack8(n);
 }
 

@@ -1,9 +1,8 @@
-// Per head of 256 values: n = R(x * rsqrt(mean(x^2) + eps) * (1 + w)), then for f < rotary / 2 with
-// c = R(cos(p inv[f])), s = R(sin(p inv[f])), p the row's position, inv[f] = 1 / theta^(2 f /
-// rotary):
-//   out[f]              = R(R(n[f] c) + R(-n[f + rotary / 2] s))
-//   out[f + rotary / 2] = R(R(n[f + rotary / 2] c) + R(n[f] s))
-// Dimensions beyond the rotary ones are n.
+// Per head of 256 values: n = x * rsqrt(mean(x^2) + eps) * (1 + w), then for f < rotary / 2 with
+// c = cos(p inv[f]), s = sin(p inv[f]), p the row's position, inv[f] = 1 / theta^(2 f / rotary):
+//   out[f]              = R(n[f] c - n[f + rotary / 2] s)
+//   out[f + rotary / 2] = R(n[f + rotary / 2] c + n[f] s)
+// Dimensions beyond the rotary ones are R(n).
 //
 // A warp does up to four heads of one row: 8 values a lane, so a head is one 16-byte access a lane,
 // four of them in flight, and the row's cosines and sines, one or a few a lane, serve all four. A
@@ -56,9 +55,7 @@ struct Rotation {
 __device__ __forceinline__ Rotation rotation_of(const Params& p, std::int32_t position, int lane,
                                                 float2* table) {
   for (int f = lane; f < p.pairs; f += kWarp) {
-    float sine, cosine;
-    sincosf(__fmul_rn(static_cast<float>(position), p.frequency[f]), &sine, &cosine);
-    table[f] = {round_bf16(cosine), round_bf16(sine)};
+    sincosf(__fmul_rn(static_cast<float>(position), p.frequency[f]), &table[f].y, &table[f].x);
   }
   __syncwarp();
   const int half = p.pairs / kVector;  // lanes of one half
@@ -83,7 +80,7 @@ __device__ __forceinline__ Float8 normalized(const Float8& x, const Float8& weig
   const float inverse = rsqrtf(lanes_sum(squares) * (1.0f / kHeadDim) + eps);
   Float8 n;
 #pragma unroll
-  for (int i = 0; i < kVector; ++i) n.v[i] = round_bf16(x.v[i] * inverse * (1.0f + weight.v[i]));
+  for (int i = 0; i < kVector; ++i) n.v[i] = x.v[i] * inverse * (1.0f + weight.v[i]);
   return n;
 }
 
@@ -92,7 +89,7 @@ __device__ __forceinline__ Float8 rotated(const Float8& n, const Rotation& r) {
 #pragma unroll
   for (int i = 0; i < kVector; ++i) {
     const float other = __shfl_sync(~0u, n.v[i], r.partner);
-    const float turned = round_bf16(n.v[i] * r.cos.v[i]) + round_bf16(other * r.sin.v[i]);
+    const float turned = n.v[i] * r.cos.v[i] + other * r.sin.v[i];
     out.v[i] = r.active ? turned : n.v[i];
   }
   return out;

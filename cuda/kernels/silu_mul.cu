@@ -1,4 +1,4 @@
-// out = R(R(silu(g)) * u), g and u the two halves of a row of gate_up.
+// out = R(silu(g) * u), g and u the two halves of a row of gate_up.
 //
 // 16-byte accesses, several of both halves in flight a thread before the first use: 3 * rows *
 // width * 2 bytes, nothing is reused. Widths that are no multiple of 8 take one element a thread.
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(kThreads) silu_mul_vectors(const SiluMul p) {
     Float8 g = unpack8(gate[i]);
     const Float8 u = unpack8(up[i]);
 #pragma unroll
-    for (int j = 0; j < kVector; ++j) g.v[j] = round_bf16(silu(g.v[j])) * u.v[j];
+    for (int j = 0; j < kVector; ++j) g.v[j] = silu(g.v[j]) * u.v[j];
     *to[i] = pack8(g);
   }
 }
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kThreads) silu_mul_elements(const SiluMul p) {
   const auto* from = reinterpret_cast<const __nv_bfloat16*>(p.gate_up) + row * p.stride;
   const float g = __bfloat162float(from[column]), u = __bfloat162float(from[p.width + column]);
   reinterpret_cast<__nv_bfloat16*>(p.out)[row * p.out_stride + column] =
-      __float2bfloat16_rn(round_bf16(silu(g)) * u);
+      __float2bfloat16_rn(silu(g) * u);
 }
 
 }  // namespace

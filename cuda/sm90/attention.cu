@@ -1,4 +1,4 @@
-// out = R(R(softmax(q K^T / 16 + causal mask) V) * R(sigmoid(gate))) along the paths of the chunk
+// out = R(R(softmax(q K^T / 16 + causal mask) V) * sigmoid(gate)) along the paths of the chunk
 // tree: per block of 64 keys, from a query's own chunk up to the root,
 //   z = q k^T log2(e) / 16, m' = max(m, max z), w = 2^(z - m'),
 //   l' = l 2^(m - m') + sum w, o' = o 2^(m - m') + R(w) V;       in the end o / l.

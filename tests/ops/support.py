@@ -31,10 +31,9 @@ SUMS = 1e-6
 EXPONENTIALS = 2e-6
 
 # Rounding to bfloat16 moves an element by at most 2^-8 of it; by relative L2 about 1.7e-3. One rounding can
-# cost a row of one element 2^-8 = 3.9e-3; several in a row add up by their squares.
+# cost a row of one element 2^-8 = 3.9e-3.
 BF16_UNIT = 2.0**-8
 ONE_ROUNDING = 4e-3
-SEVERAL_ROUNDINGS = 5e-3
 
 # What each device is compiled for: any size on the CPU, the head dims of the published checkpoints on CUDA.
 DELTA_SHAPES: dict[str, list[DeltaShape]] = {

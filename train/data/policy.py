@@ -113,6 +113,9 @@ def _papers(source: Source) -> Example:
     rule = _filled(source, "papers.rules", needed=_listed(needed))
     fact = _filled(source, "papers.facts", given=_listed(given))
     state = _state(source, rule, fact, {"needed": needed, "given": given})
+    if source.split == "test" and isinstance(state, dict) and "needed" in state:
+        # Two short lists have so few values that training shows most of them; sentences are the split's own.
+        state = {"policy": rule, "case": fact}
     draw = source.rng.random()
     if draw < 0.3:
         levels = list(source.rng.choice(_MISSING_LEVELS))[: len(needed) + 1]

@@ -47,7 +47,7 @@ OURS = STORED | {"delta operands in float16"}
 
 @dataclass(frozen=True)
 class Model:
-    """Tensors by the names of checkpoint files; linear layers of one input lie in one matrix."""
+    """Tensors as LAYER.NAME, and "embed" and "norm"; linear layers of one input lie in one matrix."""
 
     shape: BackboneShape
     tensors: dict[str, Tensor]

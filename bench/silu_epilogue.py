@@ -108,7 +108,8 @@ def choices(rows: int) -> Iterator[Tiles]:
         heights, [32, 64, 128], [64, 128], [4, 8], [3, 4, 5]
     ):
         shared = stages * k * (height + 2 * cols) * 2
-        if shared <= 220_000 and height * cols * 2 <= 128 * 256 * (warps // 4):
+        accumulators = height * cols * 2 / (32 * warps)  # registers of a thread
+        if shared <= 220_000 and accumulators <= 128:
             yield Tiles(height, cols, k, warps, stages)
 
 

@@ -13,20 +13,17 @@ from typing import Any
 import numpy as np
 
 from openjev.backbone import PUBLISHED
-from openjev.checkpoints import resolve
+from openjev.checkpoints import SEEDED_ID, resolve
 from openjev.errors import CheckpointError
 from openjev.export import export
+from openjev.package import Identity
 from openjev.prompts import LETTERS
 from openjev.safetensors_write import TensorSource, WrittenFile, write_bytes, write_safetensors
+from openjev.seeded import seeded_manifest
 from openjev.small_tokenizer import build_tokenizer
 from openjev.sources import AdaptedBase, locate
 from openjev.tokens import Tokenizer
 
-_SUFFIX = {
-    "scalar": "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
-    "letters": "<|im_end|>\n<|im_start|>assistant\n<think>\n",
-}
-_MAX_LENGTH = {"scalar": 4096, "letters": 16384}
 _TEMPERATURE = 2.5343690298472983  # the published one of the 27B checkpoint
 _READOUT_GAIN = 2.0
 
@@ -100,17 +97,7 @@ def _manifest(folder: Path, spec: Mapping[str, Any], files: Sequence[WrittenFile
         readout["token_ids"] = [int(tokenizer.encode(letter)[0]) for letter in LETTERS]
     else:
         readout["temperature"] = _TEMPERATURE
-    identity = {"id": f"openjev/seeded-{spec['shape']}", "revision": "seed-0"}
-    return {
-        "format": "qwen35-decision/1",
-        "base": identity,
-        "checkpoint": identity,
-        "merge": "none",
-        "readout": readout,
-        "prompt": {"prefix": "<|im_start|>user\n", "suffix": _SUFFIX[kind], "strip": True},
-        "max_length": _MAX_LENGTH[kind],
-        "files": {file.name: {"bytes": file.nbytes, "sha256": file.sha256} for file in files},
-    }
+    return seeded_manifest(Identity(f"{SEEDED_ID}-{spec['shape']}", "seed-0"), readout, files)
 
 
 def _write_json(path: Path, value: Mapping[str, Any]) -> WrittenFile:

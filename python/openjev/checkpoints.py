@@ -14,10 +14,10 @@ from typing import Any
 from openjev.backbone import QWEN_2B, QWEN_4B, QWEN_9B, QWEN_27B, BackboneShape
 from openjev.demo import DEMO_CAVEAT, DEMO_ID, demo_folder
 from openjev.errors import CheckpointError
-from openjev.seeded import SEEDED_ID
 
 # What every client of the System One API asks for by default.
 DEFAULT_ALIAS = "jev-latest"
+SEEDED_ID = "openjev/seeded"  # of weights from a seed; a size may follow it
 EXPORT_FILES = (
     "config.json, model.safetensors (or shards and model.safetensors.index.json), tokenizer.json, "
     "readout.safetensors and decision.json (or open_jev_export.json instead of the last two)"

@@ -17,7 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from openjev.backbone import BackboneShape, layer_pattern
+from openjev.checkpoints import SEEDED_ID
+from openjev.package import CUA_PREFIX, CUA_SUFFIX, OPEN_JEV_PREFIX, OPEN_JEV_SUFFIX, Identity
 from openjev.progress import progress_bar
+from openjev.prompts import CUA_MAX_LENGTH, LETTERS
 from openjev.safetensors_write import (
     ITEM_BYTES,
     TensorSource,
@@ -29,7 +32,6 @@ from openjev.safetensors_write import (
 )
 from openjev.small_tokenizer import build_tokenizer
 
-SEEDED_ID = "openjev/seeded"
 DEFAULT_SEED = 20261202
 
 Kind = Literal["scalar", "letters"]
@@ -38,9 +40,7 @@ DType = Literal["BF16", "F32"]
 # Values drawn at a time: few enough to stay in the cache of a core.
 _BLOCK = 1 << 18
 _VOCABULARY_MULTIPLE = 64
-_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_SCALAR_SUFFIX = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
-_LETTERS_SUFFIX = "<|im_end|>\n<|im_start|>assistant\n<think>\n"
+_OPEN_JEV_MAX_LENGTH = 4096
 _TEMPERATURE = 1.5
 # The final norm gives elements of size about 1, of which less than half depends on the text before the fixed
 # end of the prompt: these two spread the logits over about -2 to 2.
@@ -116,18 +116,39 @@ def build_checkpoint(
         files += _write_weights(folder, sources, shards, advance)
     files.append(write_bytes(folder / "tokenizer.json", tokenizer.to_str(pretty=False).encode("utf-8")))
     if kind == "letters":
-        ids = [tokenizer.get_vocab()[letter] for letter in _LETTERS]
+        ids = [tokenizer.get_vocab()[letter] for letter in LETTERS]
         files.append(_write_letters_readout(folder, sources[0], ids))
-        manifest = _manifest(
-            seed, {"kind": "letters", "token_ids": ids}, _LETTERS_SUFFIX, max_length or 16384
-        )
+        readout: dict[str, Any] = {"kind": "letters", "token_ids": ids}
     else:
         files.append(_write_scalar_readout(folder, int(full_config["hidden_size"]), seed))
         readout = {"kind": "scalar", "temperature": _TEMPERATURE}
-        manifest = _manifest(seed, readout, _SCALAR_SUFFIX, max_length or 4096)
-    manifest["files"] = {file.name: {"bytes": file.nbytes, "sha256": file.sha256} for file in files}
+    manifest = seeded_manifest(Identity(SEEDED_ID, f"seed-{seed}"), readout, files, max_length)
     write_bytes(folder / "decision.json", _json(manifest))
     return folder
+
+
+def seeded_manifest(
+    identity: Identity,
+    readout: Mapping[str, Any],
+    files: Sequence[WrittenFile],
+    max_length: int | None = None,
+) -> dict[str, Any]:
+    """decision.json of weights that belong to no other checkpoint: base and checkpoint are `identity`.
+
+    The prompt is Open-Jev's or Cua-S1's, as the readout's kind says, and `max_length` theirs when None.
+    """
+    letters = readout["kind"] == "letters"
+    prefix, suffix = (CUA_PREFIX, CUA_SUFFIX) if letters else (OPEN_JEV_PREFIX, OPEN_JEV_SUFFIX)
+    return {
+        "format": "qwen35-decision/1",
+        "base": identity.to_dict(),
+        "checkpoint": identity.to_dict(),
+        "merge": "none",
+        "readout": readout,
+        "prompt": {"prefix": prefix, "suffix": suffix, "strip": True},
+        "max_length": max_length or (CUA_MAX_LENGTH if letters else _OPEN_JEV_MAX_LENGTH),
+        "files": {file.name: {"bytes": file.nbytes, "sha256": file.sha256} for file in files},
+    }
 
 
 def _complete_config(overrides: Mapping[str, Any], vocabulary: int, dtype: DType) -> dict[str, Any]:
@@ -146,19 +167,6 @@ def _complete_config(overrides: Mapping[str, Any], vocabulary: int, dtype: DType
             f"vocab_size: found {config['vocab_size']}, allowed: at least the tokenizer's {vocabulary}"
         )
     return config
-
-
-def _manifest(seed: int, readout: Mapping[str, Any], suffix: str, max_length: int) -> dict[str, Any]:
-    identity = {"id": SEEDED_ID, "revision": f"seed-{seed}"}
-    return {
-        "format": "qwen35-decision/1",
-        "base": identity,
-        "checkpoint": identity,
-        "merge": "none",
-        "readout": readout,
-        "prompt": {"prefix": "<|im_start|>user\n", "suffix": suffix, "strip": True},
-        "max_length": max_length,
-    }
 
 
 def _backbone(shape: BackboneShape, seed: int, dtype: DType, prefix: str) -> list[TensorSource]:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 import openjev
 from openjev.backbone import BackboneShape
-from openjev.seeded import SEEDED_ID, build_checkpoint
+from openjev.checkpoints import SEEDED_ID
+from openjev.seeded import build_checkpoint
 
 # Small enough that a variant is written in milliseconds.
 SMALL: dict[str, Any] = {

@@ -29,6 +29,15 @@ void launch(const char* name, void (*kernel)(Params...), dim3 grid, dim3 block, 
   check_cuda(cudaLaunchKernelEx(&config, kernel, std::forward<Args>(args)...), name);
 }
 
+// Of the current device.
+inline int multiprocessors() {
+  int device = 0, count = 0;
+  check_cuda(cudaGetDevice(&device), "cudaGetDevice");
+  check_cuda(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device),
+             "cudaDeviceGetAttribute");
+  return count;
+}
+
 // Dynamic shared memory beyond 48 KiB has to be asked for, once a process and device.
 template <class Kernel>
 void allow_shared(const char* name, Kernel kernel, std::size_t bytes) {

@@ -15,11 +15,13 @@
 #include "cuda/kernels/kernels.h"
 #include "cuda/kernels/numerics.cuh"
 #include "cuda/ptx/cp_async.cuh"
+#include "cuda/ptx/warp_roles.cuh"
 #include "plan/plan_view.h"
 
 namespace openjev::cuda {
 
 inline constexpr int kDeltaThreads = 128;
+inline constexpr int kFollowedBlocksPerSm = 2;  // of delta_chunks, where the scan runs beside it
 inline constexpr int kPanelBytes = kChunk * 128;
 inline constexpr int kTileBytes = 2 * kPanelBytes;
 
@@ -36,6 +38,10 @@ struct ChunkProducts {
   static constexpr int bytes = decays + 2 * kChunk * static_cast<int>(sizeof(float));
 };
 
+// The scratch ends with a word for each chunk and value head: not 0 once its products can be read.
+// Used where the scan runs beside delta_chunks, null elsewhere.
+std::uint32_t* ready_flags(const DeltaRuleArgs& args, const PlanView& plan);
+
 __device__ __forceinline__ int tile_offset(int row, int piece) {
   return (piece >> 3) * kPanelBytes + row * 128 + (((piece & 7) ^ (row & 7)) << 4);
 }
@@ -50,8 +56,7 @@ struct Rows {
 // Lanes i and i + 16 hold the index of row 16 w + i, negative for a row of zeros.
 __device__ __forceinline__ void gather_tile(std::uint32_t tile, const Rows& from, int column,
                                             int row_index) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int thread = ptx::thread_index(), lane = thread % kWarp, warp = thread / kWarp;
   const int half = lane >> 4, piece = lane & 15;
 #pragma unroll
   for (int i = 0; i < 16; i += 2) {
@@ -72,7 +77,7 @@ struct FourColumns {
 };
 
 __device__ __forceinline__ FourColumns four_columns(std::uint32_t left, std::uint32_t right) {
-  const int t = static_cast<int>(threadIdx.x) % 4;
+  const int t = ptx::thread_index() % 4;
   const bool odd = (t & 1) != 0;
   const std::uint32_t other = __shfl_xor_sync(~0u, odd ? left : right, 1);
   return odd ? FourColumns{6 + 2 * t, {other, right}} : FourColumns{2 * t, {left, other}};

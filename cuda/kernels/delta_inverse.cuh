@@ -6,6 +6,7 @@
 
 #include "cuda/kernels/numerics.cuh"
 #include "cuda/ptx/mma.cuh"
+#include "cuda/ptx/warp_roles.cuh"
 #include "plan/plan_view.h"
 
 namespace openjev::cuda {
@@ -18,9 +19,9 @@ struct Lane {
 };
 
 __device__ __forceinline__ Lane this_lane() {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int thread = ptx::thread_index(), lane = thread % kWarp;
   // The shuffle tells the compiler that the warp's index is uniform.
-  const int warp = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / kWarp, 0);
+  const int warp = __shfl_sync(~0u, thread / kWarp, 0);
   return {warp, lane, lane / 4, lane % 4};
 }
 

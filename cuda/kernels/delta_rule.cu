@@ -13,11 +13,14 @@
 // inside its range, and what does not saturates. Accumulators and the state are float32.
 //
 // (Yang et al., "Gated Delta Networks".) All but X, O and S is independent of other chunks:
-// delta_chunks computes it for all chunks at once, delta_scan walks the chunks of every segment.
+// delta_chunks computes it for all chunks at once, delta_scan walks the chunks of every segment. In
+// long prompts the scan of the first level runs beside delta_chunks and waits for each chunk's
+// flag.
 #include <initializer_list>
 
 #include "cuda/kernels/delta_chunks.cuh"
 #include "cuda/kernels/delta_scan.cuh"
+#include "cuda/launch.h"
 
 namespace openjev::cuda {
 namespace {
@@ -53,7 +56,17 @@ void check_args(const DeltaRuleArgs& args, const PlanView& plan) {
 
 std::size_t delta_scratch_bytes(const DeltaShape& shape, const PlanView& plan) {
   return static_cast<std::size_t>(plan.chunks) * static_cast<std::size_t>(shape.value_heads) *
-         ChunkProducts::bytes;
+         (ChunkProducts::bytes + sizeof(std::uint32_t));
+}
+
+// Beside each other the two kernels win from four rounds of chunks on: 96, 720 and 2592 products
+// (27B, 107, 936 and 3399 tokens) took 17.4, 57.6 and 173 us, and 14.8, 55.6 and 199 one after the
+// other.
+std::uint32_t* ready_flags(const DeltaRuleArgs& args, const PlanView& plan) {
+  const std::int64_t items = static_cast<std::int64_t>(plan.chunks) * args.shape.value_heads;
+  if (items < 4 * kFollowedBlocksPerSm * multiprocessors()) return nullptr;
+  return reinterpret_cast<std::uint32_t*>(args.scratch.row<unsigned char>(0) +
+                                          items * ChunkProducts::bytes);
 }
 
 void delta_rule(const DeltaRuleArgs& args, const PlanView& plan, cudaStream_t stream) {

@@ -7,6 +7,13 @@
 
 namespace openjev::cuda::ptx {
 
+// threadIdx.x, read anew at every call: what follows from it is not kept in registers over a loop.
+__device__ __forceinline__ int thread_index() {
+  int index;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(index));
+  return index;
+}
+
 // A barrier whose phase ends after `arrivals` arrivals. Eight bytes of shared memory.
 __device__ __forceinline__ void barrier_init(std::uint32_t barrier, std::uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");

@@ -1,13 +1,17 @@
 // What a chunk of the delta rule gives without the state: W, U, P and the decays of its rows, for
 // every chunk and value head. Formulas: kernels/delta_rule.cu.
 //
-// One block of a warpgroup a chunk and value head; value heads of one key head are neighbours in
-// the grid and find its keys in L2. K K^T, K Q^T, W and U^T are warpgroup products. P is computed
-// transposed, so that warp w has w + 1 row blocks of 16 of A and 4 - w of P^T, five in every warp;
-// zero blocks are skipped after the product. M is stored transposed, because a warp has a column of
-// it, and both of its products read it so. U comes out transposed, as the scan wants it. A and then
-// M share the memory of Q, which is dead by then: 49 KiB a block, four blocks an SM, so that one
-// block's substitution hides behind another's loads.
+// A block is a warpgroup and does one chunk and value head; value heads of one key head are
+// neighbours in the grid and find its keys in L2. K K^T, K Q^T, W and U^T are warpgroup products. P
+// is computed transposed, so that warp w has w + 1 row blocks of 16 of A and 4 - w of P^T, five in
+// every warp; zero blocks are skipped after the product. M is stored transposed, because a warp has
+// a column of it, and both of its products read it so. U comes out transposed, as the scan wants
+// it. A and then M share the memory of Q, which is dead by then: 49 KiB a block, four blocks an SM,
+// so that one block's substitution hides behind another's loads.
+//
+// Of long prompts a block does every so manieth chunk and head instead, first chunks first. Two
+// blocks fill an SM beside one of the scan, which starts once all of them have and takes each chunk
+// as its flag says that it is done.
 //
 // Rounding: K K^T, K Q^T with float32 accumulation; A and the inverse's diagonal blocks in float32;
 // its other blocks by tf32 products; M diag(.) rounded to bfloat16 once; U, W, P rounded at the
@@ -15,6 +19,7 @@
 #include "cuda/kernels/delta_chunks.cuh"
 #include "cuda/kernels/delta_inverse.cuh"
 #include "cuda/launch.h"
+#include "cuda/ptx/flags.cuh"
 #include "cuda/ptx/mma.cuh"
 #include "cuda/ptx/warp_roles.cuh"
 #include "cuda/ptx/wgmma.cuh"
@@ -29,6 +34,8 @@ struct ChunkKernelArgs {
   std::int64_t beta_stride, decay_stride;
   const std::int32_t *chunk_rows, *chunk_length;
   unsigned char* products;
+  std::uint32_t* ready;  // null: nobody follows
+  std::int32_t chunks;
 };
 
 struct alignas(1024) ChunkShared {
@@ -282,28 +289,29 @@ __device__ __forceinline__ void multiply_inverse(const ChunkShared& s, const Lan
   store_u(u[1], 1, l, products + ChunkProducts::u);
 }
 
-__global__ void __launch_bounds__(kDeltaThreads, 4)
-    delta_chunks_wgmma(const __grid_constant__ ChunkKernelArgs a) {
-  extern __shared__ __align__(1024) unsigned char shared[];
-  ChunkShared& s = *reinterpret_cast<ChunkShared*>(shared);
-  grid_dependency_wait();
-  grid_dependency_launch();
-  // From the last chunk to the first, so that the scan finds in L2 what it reads first.
-  const int head = static_cast<int>(blockIdx.x);
-  const int chunk = static_cast<int>(gridDim.y - 1 - blockIdx.y);
-  const Lane l = this_lane();
-  const int row = a.chunk_rows[chunk * kChunk + kBlock * l.warp + l.lane % kBlock];
-  if (a.chunk_length[chunk] == 0) return;
+// Index of row 16 w + i of the chunk for lanes i and i + 16 of warp w.
+__device__ __forceinline__ int row_index(const ChunkKernelArgs& a, int chunk, const Lane& l) {
+  return a.chunk_rows[chunk * kChunk + kBlock * l.warp + l.lane % kBlock];
+}
 
+// Starts copying K and Q, then V.
+__device__ __forceinline__ void copy_tiles(const ChunkKernelArgs& a, int head, int row,
+                                           ChunkShared& s) {
   const int key_column = head / (a.shape.value_heads / a.shape.key_heads) * kDeltaDim;
   gather_tile(ptx::shared_address(s.k), a.k, key_column, row);
   gather_tile(ptx::shared_address(s.q), a.q, key_column, row);
   ptx::cp_async_commit();
   gather_tile(ptx::shared_address(s.v), a.v, head * kDeltaDim, row);
   ptx::cp_async_commit();
+}
+
+// Everything about a chunk and head; lanes i and i + 16 of warp w hold the index of row 16 w + i.
+__device__ __forceinline__ void do_chunk(const ChunkKernelArgs& a, int chunk, int head, int row,
+                                         const Lane& l, ChunkShared& s) {
   unsigned char* products =
       a.products +
       (static_cast<std::int64_t>(chunk) * a.shape.value_heads + head) * ChunkProducts::bytes;
+  copy_tiles(a, head, row, s);
   if (l.warp == 0) {
     cumulate(a, chunk, head, l.lane, s, reinterpret_cast<float*>(products + ChunkProducts::decays));
   }
@@ -330,12 +338,54 @@ __global__ void __launch_bounds__(kDeltaThreads, 4)
   multiply_inverse(s, l, products);
 }
 
+__global__ void __launch_bounds__(kDeltaThreads, 4)
+    delta_chunks_wgmma(const __grid_constant__ ChunkKernelArgs a) {
+  extern __shared__ __align__(1024) unsigned char shared[];
+  grid_dependency_wait();
+  grid_dependency_launch();
+  // From the last chunk to the first, so that the scan finds in L2 what it reads first.
+  const int head = static_cast<int>(blockIdx.x);
+  const int chunk = static_cast<int>(gridDim.y - 1 - blockIdx.y);
+  const Lane l = this_lane();
+  const int row = row_index(a, chunk, l);
+  if (a.chunk_length[chunk] == 0) return;
+  do_chunk(a, chunk, head, row, l, *reinterpret_cast<ChunkShared*>(shared));
+}
+
+__global__ void __launch_bounds__(kDeltaThreads, 4)
+    delta_chunks_followed(const __grid_constant__ ChunkKernelArgs a) {
+  extern __shared__ __align__(1024) unsigned char shared[];
+  const int heads = a.shape.value_heads, items = a.chunks * heads;
+  const int blocks = static_cast<int>(gridDim.x), first = static_cast<int>(blockIdx.x);
+  int row = row_index(a, first / heads, this_lane());
+  grid_dependency_wait();
+  // Nobody but this block sets its flags, and the scan starts when every block has come so far.
+  for (int item = first + static_cast<int>(threadIdx.x) * blocks; item < items;
+       item += kDeltaThreads * blocks) {
+    ptx::store_release(a.ready + item, 0);
+  }
+  __syncthreads();
+  grid_dependency_launch();
+#pragma unroll 1
+  for (int item = first; item < items; item += blocks) {
+    const int chunk = item / heads, head = item % heads;
+    const Lane l = this_lane();
+    const int here = row;
+    row = row_index(a, min(item + blocks, items - 1) / heads, l);
+    if (a.chunk_length[chunk] == 0) continue;
+    do_chunk(a, chunk, head, here, l, *reinterpret_cast<ChunkShared*>(shared));
+    __syncthreads();  // products are stored, tiles dead
+    if (threadIdx.x == 0) ptx::store_release(a.ready + item, 1);
+  }
+}
+
 Rows rows_of(const View& view) { return {view.row<const __half>(0), view.stride}; }
 
 }  // namespace
 
 void prepare_delta_chunks() {
   allow_shared("delta_chunks", delta_chunks_wgmma, sizeof(ChunkShared));
+  allow_shared("delta_chunks", delta_chunks_followed, sizeof(ChunkShared));
 }
 
 void delta_chunks(const DeltaRuleArgs& args, const PlanView& plan, cudaStream_t stream) {
@@ -349,11 +399,15 @@ void delta_chunks(const DeltaRuleArgs& args, const PlanView& plan, cudaStream_t 
                                     .decay_stride = args.log_decay.stride,
                                     .chunk_rows = plan.chunk_rows.data(),
                                     .chunk_length = plan.chunk_length.data(),
-                                    .products = args.scratch.row<unsigned char>(0)};
-  const dim3 grid(static_cast<unsigned>(args.shape.value_heads),
-                  static_cast<unsigned>(plan.chunks));
-  launch("delta_chunks", delta_chunks_wgmma, grid, dim3(kDeltaThreads), sizeof(ChunkShared), stream,
-         kernel_args);
+                                    .products = args.scratch.row<unsigned char>(0),
+                                    .ready = ready_flags(args, plan),
+                                    .chunks = static_cast<std::int32_t>(plan.chunks)};
+  const bool followed = kernel_args.ready != nullptr;
+  const dim3 grid = followed ? dim3(static_cast<unsigned>(kFollowedBlocksPerSm * multiprocessors()))
+                             : dim3(static_cast<unsigned>(args.shape.value_heads),
+                                    static_cast<unsigned>(plan.chunks));
+  launch("delta_chunks", followed ? delta_chunks_followed : delta_chunks_wgmma, grid,
+         dim3(kDeltaThreads), sizeof(ChunkShared), stream, kernel_args);
 }
 
 }  // namespace openjev::cuda

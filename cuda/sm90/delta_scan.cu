@@ -50,7 +50,7 @@ __device__ __forceinline__ void load_u(const ScanKernelArgs& a, const Position& 
       reinterpret_cast<const uint4*>(products_of(a, chunk, at.head) + ChunkProducts::u);
 #pragma unroll
   for (int i = 0; i < kChunkSteps; ++i) {
-    u[i] = from[(at.column_block * kChunkSteps + i) * kWarp + at.lane];
+    u[i] = __ldcg(from + (at.column_block * kChunkSteps + i) * kWarp + at.lane);
   }
 }
 
@@ -232,6 +232,7 @@ __device__ __forceinline__ void scan_columns(const ScanKernelArgs& a, const Posi
   State s;
   Values x, o = {};
   uint4 u[kChunkSteps];
+  wait_ready(a, segment.first_chunk, at.head);
   load_u(a, at, segment.first_chunk, u);
   const float* start =
       segment.start_state >= 0 ? a.states + segment.start_state * a.states_stride : a.start;
@@ -286,7 +287,9 @@ __global__ void __launch_bounds__(kThreads, 2)
     delta_scan_wgmma(const __grid_constant__ ScanKernelArgs a) {
   extern __shared__ __align__(1024) unsigned char shared[];
   ScanShared& memory = *reinterpret_cast<ScanShared*>(shared);
-  grid_dependency_wait();
+  // Beside delta_chunks, whose every block has waited for what came before it.
+  const bool follows = a.ready != nullptr;
+  if (!follows) grid_dependency_wait();
   grid_dependency_launch();
   const Segment segment = a.segments[blockIdx.y];
   if (segment.chunk_count == 0) return;
@@ -299,6 +302,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     ptx::take_registers<kMultiplierRegisters>();
     scan_columns(a, at, segment, memory);
   }
+  // The end of this kernel is to mean the end of delta_chunks too.
+  if (follows) grid_dependency_wait();
 }
 
 }  // namespace
@@ -310,6 +315,7 @@ void delta_scan(const DeltaRuleArgs& args, const PlanView& plan, cudaStream_t st
                              .q = {args.q.row<const __half>(0), args.q.stride},
                              .k = {args.k.row<const __half>(0), args.k.stride},
                              .products = args.scratch.row<const unsigned char>(0),
+                             .ready = nullptr,
                              .start = args.start.empty() ? nullptr : args.start.row<const float>(0),
                              .states = args.states.row<float>(0),
                              .states_stride = args.states.stride,
@@ -322,6 +328,7 @@ void delta_scan(const DeltaRuleArgs& args, const PlanView& plan, cudaStream_t st
   for (std::size_t level = 0; level + 1 < plan.level_begin.size(); ++level) {
     const std::int32_t first = plan.level_begin[level], end = plan.level_begin[level + 1];
     kernel_args.segments = plan.segments.data() + first;
+    kernel_args.ready = level == 0 ? ready_flags(args, plan) : nullptr;
     const dim3 grid(static_cast<unsigned>(args.shape.value_heads * kSlices),
                     static_cast<unsigned>(end - first));
     launch("delta_scan", delta_scan_wgmma, grid, dim3(kThreads), sizeof(ScanShared), stream,

@@ -4,6 +4,7 @@
 
 #include "cuda/kernels/delta_chunks.cuh"
 #include "cuda/ptx/cp_async.cuh"
+#include "cuda/ptx/flags.cuh"
 #include "cuda/ptx/warp_roles.cuh"
 
 namespace openjev::cuda::scan {
@@ -18,7 +19,8 @@ struct ScanKernelArgs {
   DeltaShape shape;
   Rows q, k;
   const unsigned char* products;
-  const float* start;  // null: zero
+  const std::uint32_t* ready;  // a flag a chunk and head, while delta_chunks may run; else null
+  const float* start;          // null: zero
   float* states;
   std::int64_t states_stride;
   __nv_bfloat16* out;
@@ -100,16 +102,24 @@ __device__ __forceinline__ const unsigned char* products_of(const ScanKernelArgs
          (static_cast<std::int64_t>(chunk) * a.shape.value_heads + head) * ChunkProducts::bytes;
 }
 
+// Until the products of the chunk can be read.
+__device__ __forceinline__ void wait_ready(const ScanKernelArgs& a, int chunk, int head) {
+  if (a.ready == nullptr) return;
+  ptx::wait_nonzero(a.ready + static_cast<std::int64_t>(chunk) * a.shape.value_heads + head);
+}
+
 // The copying warpgroup, the first one.
 class Copier {
  public:
   __device__ __forceinline__ Copier(const ScanKernelArgs& a, const Position& at, ScanShared& memory)
       : a_(a), at_(at), memory_(memory), thread_(kWarp * at.warp + at.lane) {}
 
-  // Copies are committed a stage a group; one is announced once the next has been started.
+  // Copies are committed a stage a group; one is announced once the next has been started. With the
+  // front of a chunk it is announced that the products of the chunk after it are ready.
   __device__ __forceinline__ void run(int first_chunk, int count) const {
     clear_above_diagonal();
     int row = chunk_row(first_chunk);
+    wait_ready(a_, first_chunk, at_.head);
     for (int n = 0; n < count; ++n) {
       const int chunk = first_chunk + n;
       FrontRing::wait_empty(n);
@@ -118,6 +128,7 @@ class Copier {
       const int next_row = chunk_row(first_chunk + min(n + 1, count - 1));
       BackRing::wait_empty(n);
       copy_back(chunk, row, n % kStages);
+      if (n + 1 < count) wait_ready(a_, chunk + 1, at_.head);
       announce<1, FrontRing>(n);
       if (thread_ == 0 && n + 2 < count) {
         ptx::prefetch_l2(

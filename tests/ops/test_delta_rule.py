@@ -12,6 +12,7 @@ from tests.compare import assert_close, assert_same_bits, guarded, strided
 from tests.ops.support import (
     DELTA_SHAPES,
     SEQUENCES,
+    VOCAB,
     DeltaShape,
     Forest,
     activations,
@@ -173,6 +174,31 @@ def test_a_path_cut_at_a_multiple_of_64_continues_with_the_same_bits(ops: Any) -
         rest = forest([ids[cut:]], prefix_length=cut)
         tail, _ = _run(ops, shape, rest, _part(inputs, slice(cut, None)), np.ascontiguousarray(state))
         assert_same_bits(np.concatenate([head, tail]), whole)
+
+
+def test_a_long_path_has_the_bits_of_its_halves_alone_and_in_a_tree(ops: Any) -> None:
+    """On CUDA the scan of so many chunks and heads runs beside their products, that of a half does not."""
+    shape = DELTA_SHAPES["cuda"][-1] if ops.device == "cuda" else sizes(ops).small_delta
+    random = np.random.default_rng(7)
+    stem = random.integers(0, VOCAB, 1472).tolist()
+    sequences = [[*stem, i, *random.integers(0, VOCAB, tail).tolist()] for i, tail in enumerate((65, 3))]
+    tree = forest(sequences)
+    inputs = _inputs(ops, shape, tree.rows)
+    out, _ = _run(ops, shape, tree, inputs, None)
+    again, _ = _run(ops, shape, tree, inputs, None)
+    assert_same_bits(again, out, "run to run")
+    for sequence, leaf in zip(sequences, tree.plan["leaf_row"].tolist(), strict=True):
+        path = reference.ancestors(tree.parent, leaf)
+        own = {name: values[path] for name, values in inputs.items()}
+        alone, _ = _run(ops, shape, forest([sequence]), own, None)
+        assert_same_bits(alone, out[path], "alone")
+        cut = 12 * CHUNK
+        head, state = _run(
+            ops, shape, forest([sequence[:cut]], keep_end_state=True), _part(own, slice(cut)), None
+        )
+        rest = forest([sequence[cut:]], prefix_length=cut)
+        tail_out, _ = _run(ops, shape, rest, _part(own, slice(cut, None)), np.ascontiguousarray(state))
+        assert_same_bits(np.concatenate([head, tail_out]), alone, "halves")
 
 
 def _part(inputs: dict[str, np.ndarray], rows: slice) -> dict[str, np.ndarray]:

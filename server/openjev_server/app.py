@@ -111,6 +111,14 @@ async def serve(settings: Settings, load_model: Callable[[], DecisionModel]) -> 
 
     Returns the exit code and whether all threads of the model are idle.
     """
+    stop = asyncio.Event()
+    with _stop_on_signals(stop):  # from before the port opens until the last write is out
+        return await _serve_until(stop, settings, load_model)
+
+
+async def _serve_until(
+    stop: asyncio.Event, settings: Settings, load_model: Callable[[], DecisionModel]
+) -> tuple[int, bool]:
     app = build_app(settings, load_model)
     host = app[HOST_KEY]
     runner = Runner(app, shutdown_timeout=_LAST_WRITES_S)
@@ -123,14 +131,12 @@ async def serve(settings: Settings, load_model: Callable[[], DecisionModel]) -> 
             _LOG.error("cannot listen on %s port %d: %s", settings.host, settings.port, exc.strerror or exc)
             return 1, host.idle
         _announce(settings, site.port)
-        stop = asyncio.Event()
-        with _stop_on_signals(stop):
-            await _first_of(stop.wait(), host.load_failed.wait())
-            code = 0 if stop.is_set() else 1
-            await site.stop()
-            if code == 0:
-                stop.clear()
-                await _drain(app, settings.drain_seconds, stop)
+        await _first_of(stop.wait(), host.load_failed.wait())
+        code = 0 if stop.is_set() else 1
+        await site.stop()
+        if code == 0:
+            stop.clear()
+            await _drain(app, settings.drain_seconds, stop)
     finally:
         await runner.cleanup()
     return code, host.idle

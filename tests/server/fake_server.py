@@ -2,12 +2,14 @@
 
     python -m tests.server.fake_server '{"folder": ..., "settings": {...}, "engine_seconds": 0.5, ...}'
 
-`load_seconds` delays the loading, `load_error` makes it fail, `engine_seconds` is how long each call sleeps.
+`load_seconds` delays the loading, `load_error` makes it fail, `load_signal` is sent to this process when it begins,
+`engine_seconds` is how long each call sleeps.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -37,6 +39,8 @@ def main(options: dict[str, Any]) -> int:
     servers = Servers(Path(options["folder"]))
 
     def load() -> DecisionModel:
+        if "load_signal" in options:
+            os.kill(os.getpid(), options["load_signal"])
         time.sleep(options.get("load_seconds", 0))
         if "load_error" in options:
             raise CheckpointError(options["load_error"])

@@ -163,6 +163,13 @@ def test_a_signal_while_loading_exits_0_at_once(servers: Servers) -> None:
         assert server.exit_code(30) == 0
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_before_the_port_is_open_exits_0(servers: Servers, number: int) -> None:
+    # Loading begins before the port opens.
+    with server_process(fake_server(servers.folder, load_signal=number, load_seconds=100)) as server:
+        assert server.exit_code(30) == 0
+
+
 def test_a_model_that_does_not_load_ends_the_process_with_the_reason(servers: Servers) -> None:
     command = fake_server(servers.folder, load_error="base.revision: found abc, allowed: def")
     with server_process(command) as server:

@@ -141,6 +141,7 @@ class Service:
         self.engine = engine
         assert isinstance(client.server, TestServer)
         self._app = client.server.app
+        self._session = client.session  # the test client itself would keep every response until its end
 
     @property
     def host(self) -> ModelHost:
@@ -156,6 +157,27 @@ class Service:
         """Returns when the server has noticed that every request is over."""
         await self._app[GATE_KEY].wait_until_quiet()
 
+    @contextlib.asynccontextmanager
+    async def own_connections(self) -> AsyncIterator[None]:
+        """Requests inside have connections of their own, which are gone on both sides afterwards."""
+        kept, others = self._session, self._connections()
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as self._session:
+            try:
+                yield
+            finally:
+                self._session = kept
+        for _ in range(2000):
+            if self._connections() <= others:
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError("connections stayed open for 20 seconds after their client had closed them")
+
+    def _connections(self) -> int:
+        assert isinstance(self.client.server, TestServer)
+        runner = self.client.server.runner
+        assert runner is not None and runner.server is not None
+        return len(runner.server.connections)
+
     async def post(self, body: Any, path: str = "/v1/systemone", **headers: str) -> Answer:
         """Posts an object as JSON, or bytes as they are; `_` in header names stands for `-`."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -166,9 +188,8 @@ class Service:
         return await self.call("GET", path, None, {name.replace("_", "-"): v for name, v in headers.items()})
 
     async def call(self, method: str, path: str, data: Any, headers: Mapping[str, str]) -> Answer:
-        # The session itself: the test client would keep every response until its end.
         url = self.client.make_url(path)
-        async with self.client.session.request(method, url, data=data, headers=headers) as response:
+        async with self._session.request(method, url, data=data, headers=headers) as response:
             return Answer(response, await response.read())
 
     async def raw(self, sent: bytes, *, timeout: float = 10) -> bytes:

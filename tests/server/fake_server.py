@@ -2,8 +2,8 @@
 
     python -m tests.server.fake_server '{"folder": ..., "settings": {...}, "engine_seconds": 0.5, ...}'
 
-`load_seconds` delays the loading, `load_error` makes it fail, `load_signal` is sent to this process when it begins,
-`engine_seconds` is how long each call sleeps.
+`load_seconds` delays the loading, `load_error` makes it fail, `load_signal` is sent to this process when
+it begins, `engine_seconds` is how long each call sleeps.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@
 #include "cuda/cublaslt.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/matmul_tuning.h"
+#include "cuda/matmul_workload.h"
 #include "cuda/tuning_file.h"
 
 namespace openjev::cuda {
@@ -25,10 +26,6 @@ constexpr int kHeuristics = 8;
 constexpr std::int64_t kTypicalRows = 128;
 constexpr std::array<std::int64_t, 3> kUsableRows{1, 0, 4096};
 constexpr int kMaxParts = 64;
-
-std::int64_t round_up(std::int64_t value, std::int64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
 
 // The driver's own version where Linux shows it: the one for CUDA changes far less often.
 std::string driver_version() {
@@ -132,7 +129,7 @@ void Matmul::Impl::launch(const Product& product, View x, View weight, View out,
 // so that it does not depend on which product came first. Whether the product accumulates is no
 // part of the question: the library cannot see it when it is asked.
 const Ready& Matmul::Impl::choose(Shape& shape, const Product& product) {
-  const std::int64_t bucket = Matmul::bucket(product.rows);
+  const std::int64_t bucket = row_bucket(product.rows);
   for (const Ready& ready : shape.ready) {
     if (ready.bucket == bucket && ready.alignment == product.alignment) return ready;
   }
@@ -313,16 +310,5 @@ std::vector<MatmulChoice> Matmul::choices() const {
 std::vector<std::string> Matmul::warnings() const { return impl_->warnings; }
 
 std::int64_t Matmul::rejected() const { return impl_->rejected; }
-
-std::int64_t Matmul::bucket(std::int64_t rows) {
-  struct Range {
-    std::int64_t last, unit;
-  };
-  constexpr Range kRanges[] = {{256, 16}, {512, 32}, {1024, 64}, {2048, 128}, {4096, 256}};
-  for (const Range& range : kRanges) {
-    if (rows <= range.last) return std::max(round_up(rows, range.unit), range.unit);
-  }
-  return round_up(rows, 1024);
-}
 
 }  // namespace openjev::cuda

@@ -76,7 +76,6 @@ class Matmul {
   std::vector<MatmulChoice> choices() const;  // measured, then those of heuristics in use
   std::vector<std::string> warnings() const;  // what did not go as documented, for the log
   std::int64_t rejected() const;              // algorithms that tune refused because of their bits
-  static std::int64_t bucket(std::int64_t rows);  // the bucket that `rows` rows fall in
 
  private:
   struct Impl;

@@ -12,9 +12,6 @@
 namespace openjev::cuda {
 namespace {
 
-constexpr std::array<std::int64_t, 32> kMeasuredRows{
-    16,  32,  48,  64,  80,   96,   112,  128,  160,  192,  224,  256,  320,  384,  448,  512,
-    576, 640, 768, 896, 1024, 1280, 1536, 1792, 2048, 2304, 2560, 2816, 3072, 3328, 3584, 4096};
 constexpr std::array<int, 3> kParts{1, 2, 4};  // of K
 
 constexpr int kCandidates = 32;
@@ -58,18 +55,12 @@ double median(std::vector<double> values) {
 
 }  // namespace
 
-std::int64_t measured_bucket(std::int64_t rows) {
-  const auto found = std::lower_bound(kMeasuredRows.begin(), kMeasuredRows.end(), rows);
-  return found == kMeasuredRows.end() ? kMeasuredRows.back() : *found;
-}
-
 Tuner::Tuner(const CublasLt& library, bool invariant, int parts, std::int64_t rows,
              std::int64_t max_n, std::int64_t max_k)
     : library_(library), invariant_(invariant), forced_parts_(parts) {
   const std::int64_t largest = measured_bucket(rows);
-  for (const std::int64_t bucket : kMeasuredRows) {
-    if (bucket <= largest) buckets_.push_back(bucket);
-  }
+  for (std::int64_t bucket = 0; bucket < largest;)
+    buckets_.push_back(bucket = row_bucket(bucket + 1));
   x_ = allocate_device(bytes_of(DType::kBF16, largest, max_k));
   out_ = allocate_device(bytes_of(DType::kBF16, largest, max_n));
   flush_ = allocate_device(kFlushBytes);

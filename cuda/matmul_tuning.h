@@ -24,9 +24,6 @@
 
 namespace openjev::cuda {
 
-// The numbers of rows that are measured. Any other number uses the next one, or the last.
-std::int64_t measured_bucket(std::int64_t rows);
-
 struct ShapeTuning {
   TunedShape shape;
   std::int64_t rejected = 0;  // algorithms whose bits differed from the others'

@@ -1,21 +1,29 @@
 #include "cuda/matmul_workload.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace openjev::cuda {
 namespace {
+
+struct Range {
+  std::int64_t last, step;
+};
+constexpr Range kRanges[] = {{256, 16}, {512, 32}, {1024, 64}, {2048, 128}, {4096, 256}};
+constexpr std::int64_t kLargestStep = 1024;
 
 // Reading back what a product left: from L2 where it is surely still there, else from memory.
 constexpr double kL2Bytes = 40e6;
 constexpr double kL2BytesPerUs = 8e6, kMemoryBytesPerUs = 4e6;
 
-// How much the time for a bucket counts. The workload in mind has many prompts of about 100 tokens,
-// some of 200 to 1000 and few of 2000 to 4000.
+// How much the time for one bucket counts, more of which lie in the later ranges than in the first.
+// The workload in mind has many prompts of about 100 tokens, some of 200 to 1000 and few of 2000 to
+// 4000.
 double share_of_workload(std::int64_t rows) {
   if (rows <= 64) return 1;
   if (rows <= 128) return 6;
   if (rows <= 512) return 1.5;
-  return rows <= 1280 ? 0.5 : 0.4;
+  return rows <= 1280 ? 0.4 : 0.25;
 }
 
 // Microseconds of the products of `rows` rows, in slabs where there are more than measured.
@@ -36,6 +44,17 @@ double time_to_read(std::int64_t rows, std::int64_t n, int parts) {
 }
 
 }  // namespace
+
+std::int64_t row_bucket(std::int64_t rows) {
+  const auto* range = std::find_if(std::begin(kRanges), std::end(kRanges),
+                                   [rows](const Range& r) { return rows <= r.last; });
+  const std::int64_t step = range == std::end(kRanges) ? kLargestStep : range->step;
+  return (rows + step - 1) / step * step;
+}
+
+std::int64_t measured_bucket(std::int64_t rows) {
+  return std::min(row_bucket(rows), kMostMeasuredRows);
+}
 
 double workload_time(const std::vector<TunedBucket>& tuned, std::span<const std::int64_t> rows,
                      std::int64_t most_rows, std::int64_t n, int parts) {

@@ -14,7 +14,7 @@
 namespace openjev::cuda {
 namespace {
 
-constexpr std::string_view kFormat = "openjev-matmul-tuning 2";
+constexpr std::string_view kFormat = "openjev-matmul-tuning 3";
 constexpr std::uintmax_t kMaxBytes = 4u << 20;
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
 constexpr int kMaxParts = 1024;
@@ -109,6 +109,15 @@ std::string add_line(const std::string& text, const TuningKey& key,
   return {};
 }
 
+// The start of a damaged line, fit to be shown.
+std::string quoted(std::string text) {
+  constexpr std::size_t kMost = 200;
+  text.resize(std::min(text.size(), kMost));
+  const auto unfit = [](char c) { return c < ' ' || c > '~'; };
+  std::replace_if(text.begin(), text.end(), unfit, '?');
+  return "'" + text + "'";
+}
+
 // The reason why the text is not a tuning file of this key; empty when `shapes` is what it says.
 std::string parse(std::istream& in, const TuningKey& key, std::vector<TunedShape>& shapes) {
   std::string text;
@@ -116,7 +125,7 @@ std::string parse(std::istream& in, const TuningKey& key, std::vector<TunedShape
     return "its first line is not '" + std::string(kFormat) + "'";
   const std::string wanted = "key " + key.text();
   if (!std::getline(in, text) || text != wanted)
-    return "it was written for '" + text.substr(0, 200) + "', this is '" + wanted + "'";
+    return "it was written for " + quoted(text) + ", this is '" + wanted + "'";
   for (int number = 3; std::getline(in, text); ++number) {
     if (text.starts_with("end ")) {
       Line line(text);

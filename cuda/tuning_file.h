@@ -2,7 +2,7 @@
 // that is missing, from other hardware or software, or damaged is ignored with a reason, never an
 // error.
 //
-//   openjev-matmul-tuning 2
+//   openjev-matmul-tuning 3
 //   key <GPU> | driver <version> | cublasLt <version> | <mode> | workspace <bytes>
 //   shape <n> <k> <parts> <verified> <rows> <alignment of weight> <of x> <of out>
 //   bucket <rows> <microseconds> <microseconds of the first heuristic> <8 hexadecimal words>

@@ -25,6 +25,8 @@ constexpr int kShortRounds = 3;
 constexpr std::int64_t kSteadyRows = 96;
 constexpr double kSettle = 30e3, kSteadyTurn = 50e3, kShortTurn = 1500;
 constexpr double kClearly = 0.01;  // of the time
+// Not measured in steady use: no clock makes up for so much.
+constexpr double kHopeless = 1.15;  // times the quickest in short bursts
 
 // Weights of fewer bytes in all could still lie in the L2 cache when their turn comes again;
 // writing kFlushBytes evicts them.
@@ -172,9 +174,13 @@ std::vector<Tuner::Ranked> Tuner::rank(std::int64_t rows,
   std::stable_sort(ranked.begin() + std::min<std::ptrdiff_t>(kFinalists / 2, leading), ranked.end(),
                    faster);
   const AlgorithmWords own = words_of(ranked.front().algorithm);
+  const double hopeless =
+      kHopeless * std::min_element(ranked.begin(), ranked.end(), faster)->microseconds;
   for (std::ptrdiff_t i = 0; i < leading; ++i) {
     Ranked& candidate = ranked[static_cast<std::size_t>(i)];
-    candidate.microseconds = measure_in_use(sizes, candidate).value_or(INFINITY);
+    const bool skipped = rows >= kSteadyRows && candidate.microseconds > hopeless;
+    candidate.microseconds =
+        skipped ? INFINITY : measure_in_use(sizes, candidate).value_or(INFINITY);
   }
   const auto clearly_faster = [&](const Ranked& a, const Ranked& b) {
     const auto handicapped = [&](const Ranked& r) {

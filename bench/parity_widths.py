@@ -31,11 +31,15 @@ from safetensors.torch import load_file, save_file
 
 from openjev._runtime import Engine
 from openjev.backbone import PUBLISHED
+from openjev.checkpoints import SEEDED_ID
+from openjev.package import Identity
 from openjev.safetensors_write import TensorSource, write_bytes, write_safetensors
+from openjev.seeded import seeded_manifest
 
 TEMPERATURE = 2.5343690298472983
 LAYERS = 8
 VOCAB = 8192
+MOST_TOKENS = 4096
 MOST_DIFFERENCE = 0.01
 
 
@@ -53,15 +57,10 @@ def write_checkpoint(folder: Path, shape: str, seed: int) -> dict[str, Any]:
         TensorSource("bias", "F32", (1,), lambda: [np.zeros(1, np.float32)]),
     ]
     written = write_safetensors(folder / "readout.safetensors", readout)
-    manifest = {
-        "format": "qwen35-decision/1",
-        "base": {"id": f"seeded/{shape}", "revision": "0" * 40},
-        "checkpoint": {"id": f"seeded/{shape}", "revision": "0" * 40},
-        "readout": {"kind": "scalar", "temperature": TEMPERATURE},
-        "prompt": {"prefix": "", "suffix": "", "strip": True},
-        "max_length": 4096,
-        "files": {written.name: {"bytes": written.nbytes, "sha256": written.sha256}},
-    }
+    identity = Identity(f"{SEEDED_ID}-{shape}", f"seed-{seed}")
+    manifest = seeded_manifest(
+        identity, {"kind": "scalar", "temperature": TEMPERATURE}, [written], MOST_TOKENS
+    )
     write_bytes(folder / "decision.json", json.dumps(manifest).encode())
     return config
 

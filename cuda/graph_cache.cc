@@ -1,7 +1,8 @@
 #include "cuda/graph_cache.h"
 
 #include <algorithm>
-#include <cstdio>
+
+#include "cuda/warning.h"
 
 namespace openjev::cuda {
 namespace {
@@ -53,8 +54,8 @@ class Capture {
   bool open_ = true;
 };
 
-void warn(const char* what, const char* why) {
-  std::fprintf(stderr, "openjev: cuda graph: %s failed, launching eagerly: %s\n", what, why);
+void warn_of_fallback(const char* what, const std::string& why) {
+  warn(std::string("cuda graph: ") + what + " failed, launching eagerly: " + why);
 }
 
 }  // namespace
@@ -109,7 +110,7 @@ bool GraphCache::replay(const Key& key) {
   if (const cudaError_t status = cudaGraphLaunch(entry->graph.get(), stream_);
       status != cudaSuccess) {
     cudaGetLastError();
-    warn("a replay", cudaGetErrorString(status));
+    warn_of_fallback("a replay", cudaGetErrorString(status));
     ++stats_.fallbacks;
     drop(entry);
     return false;
@@ -136,7 +137,7 @@ void GraphCache::record(const Key& key, const Launches& launches) {
     ++stats_.captures;
     stats_.entries = static_cast<std::int64_t>(entries_.size());
   } catch (const Error& error) {
-    warn("a capture", error.what());
+    warn_of_fallback("a capture", error.what());
     ++stats_.fallbacks;
   }
   while (entries_.size() > most_entries_ ||

@@ -14,6 +14,7 @@
 #include "cuda/matmul_tuning.h"
 #include "cuda/matmul_workload.h"
 #include "cuda/tuning_file.h"
+#include "cuda/warning.h"
 
 namespace openjev::cuda {
 namespace {
@@ -56,7 +57,6 @@ struct Ready {
   std::int64_t bucket;
   Alignment alignment;
   cublasLtMatmulAlgo_t algorithm;
-  TunedBucket measured;  // no time: chosen by heuristic
 };
 
 struct Shape {
@@ -70,11 +70,12 @@ struct Matmul::Impl {
   Impl(const MatmulOptions& chosen, cudaStream_t stream)
       : options(chosen), library(chosen.workspace_bytes, stream), key(key_of_this_system(chosen)) {
     TuningFile file = read_tuning_file(options.tuning_file, key);
-    if (!file.ignored.empty()) warn("tuning file ignored: " + file.ignored);
+    if (!file.ignored.empty()) warn_once("tuning file ignored: " + file.ignored);
     for (TunedShape& shape : file.shapes) {
       if (options.invariant && !library.can_split(shape.n, shape.k, shape.parts)) {
-        warn("tuning file: weight [" + std::to_string(shape.n) + ", " + std::to_string(shape.k) +
-             "] ignored: " + std::to_string(shape.parts) + " parts are not possible");
+        warn_once("tuning file: weight [" + std::to_string(shape.n) + ", " +
+                  std::to_string(shape.k) + "] ignored: " + std::to_string(shape.parts) +
+                  " parts are not possible");
         continue;
       }
       if (options.invariant && !shape.verified) warn_unverified(shape);
@@ -83,12 +84,11 @@ struct Matmul::Impl {
     }
   }
 
-  void warn(std::string text) {
-    if (std::find(warnings.begin(), warnings.end(), text) == warnings.end())
-      warnings.push_back(std::move(text));
+  void warn_once(const std::string& text) {
+    if (warned.insert(text).second) warn("matmul: " + text);
   }
   void warn_unverified(const TunedShape& shape) {
-    warn(
+    warn_once(
         "weight [" + std::to_string(shape.n) + ", " + std::to_string(shape.k) +
         "]: no set of algorithms gave the same bits for every number of rows when it was measured");
   }
@@ -105,8 +105,7 @@ struct Matmul::Impl {
   CublasLt library;
   TuningKey key;
   std::map<ShapeId, Shape> shapes;
-  std::vector<std::string> warnings;
-  std::int64_t rejected = 0;
+  std::set<std::string> warned;
 };
 
 int Matmul::Impl::parts(const ShapeId& id) const {
@@ -135,7 +134,7 @@ const Ready& Matmul::Impl::choose(Shape& shape, const Product& product) {
   }
   Product asked = product;
   asked.rows = bucket;
-  Ready ready{bucket, product.alignment, {}, {}};
+  Ready ready{bucket, product.alignment, {}};
   if (!choose_measured(shape, asked, ready)) choose_heuristic(asked, ready);
   shape.ready.push_back(ready);
   return shape.ready.back();
@@ -151,7 +150,6 @@ bool Matmul::Impl::choose_measured(const Shape& shape, const Product& bucket, Re
   const cublasLtMatmulAlgo_t algorithm = algorithm_of(found->algorithm);
   if (!library.usable(bucket, algorithm)) return false;
   ready.algorithm = algorithm;
-  ready.measured = *found;
   return true;
 }
 
@@ -172,8 +170,8 @@ void Matmul::Impl::choose_heuristic(const Product& bucket, Ready& ready) {
     found = library.sequential(typical, kHeuristics);
     std::erase_if(found, refused);
     if (found.empty())
-      warn("no algorithm that goes through K in one sequence for " + bucket.text() +
-           ": its bits may depend on the rows");
+      warn_once("no algorithm that goes through K in one sequence for " + bucket.text() +
+                ": its bits may depend on the rows");
   }
   if (found.empty())
     found = library.heuristics(bucket, CUBLASLT_REDUCTION_SCHEME_MASK, kHeuristics);
@@ -195,7 +193,7 @@ void Matmul::Impl::save() {
     if (!shape.tuned.buckets.empty()) known.push_back(shape.tuned);
   }
   const std::string reason = write_tuning_file(options.tuning_file, key, known);
-  if (!reason.empty()) warn("tuning file not kept: " + reason);
+  if (!reason.empty()) warn_once("tuning file not kept: " + reason);
 }
 
 Matmul::Matmul(const MatmulOptions& options, cudaStream_t stream) {
@@ -277,8 +275,7 @@ void Matmul::tune(const std::vector<View>& weights, std::int64_t rows, const Ste
       }
       ++done;
     });
-    impl_->rejected += result.rejected;
-    if (!result.warning.empty()) impl_->warn(name + ": " + result.warning);
+    if (!result.warning.empty()) impl_->warn_once(name + ": " + result.warning);
     Shape& shape = impl_->shapes[id];
     shape.ready.clear();
     shape.tuned = std::move(result.shape);
@@ -287,28 +284,5 @@ void Matmul::tune(const std::vector<View>& weights, std::int64_t rows, const Ste
   if (steps) steps(total, total, "matmul");
   impl_->save();
 }
-
-std::vector<MatmulChoice> Matmul::choices() const {
-  std::vector<MatmulChoice> out;
-  const auto add = [&](const ShapeId& id, std::int64_t rows, bool verified,
-                       const TunedBucket& measured, const cublasLtMatmulAlgo_t& algorithm) {
-    out.push_back({id.first, id.second, rows, impl_->parts(id) * split_of(algorithm), verified,
-                   measured.microseconds, measured.first_microseconds, describe(algorithm)});
-  };
-  for (const auto& [id, shape] : impl_->shapes) {
-    for (const TunedBucket& bucket : shape.tuned.buckets)
-      add(id, bucket.rows, shape.tuned.verified, bucket, algorithm_of(bucket.algorithm));
-  }
-  for (const auto& [id, shape] : impl_->shapes) {
-    for (const Ready& ready : shape.ready) {
-      if (ready.measured.rows == 0) add(id, ready.bucket, false, {}, ready.algorithm);
-    }
-  }
-  return out;
-}
-
-std::vector<std::string> Matmul::warnings() const { return impl_->warnings; }
-
-std::int64_t Matmul::rejected() const { return impl_->rejected; }
 
 }  // namespace openjev::cuda

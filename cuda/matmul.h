@@ -32,16 +32,6 @@ struct MatmulOptions {
   int parts = 0;  // invariant: of K, in every shape that allows it; 0: as measured
 };
 
-// One choice and what was measured for it; for the bench and the record.
-struct MatmulChoice {
-  std::int64_t n, k, rows;    // weight [n, k], bucket of rows
-  int split_k;                // parts of K, ours or the library's
-  bool verified;              // bits compared on this GPU with those of the other buckets
-  double microseconds;        // of the choice; 0 when not measured
-  double first_microseconds;  // of the library's first heuristic; 0 when not measured
-  std::string algorithm;      // tile, stages and so on, for people
-};
-
 class Matmul {
  public:
   using Steps = std::function<void(std::int64_t, std::int64_t, const std::string&)>;
@@ -72,10 +62,6 @@ class Matmul {
   // that the file already has are not measured again. Waits for the stream; may change what run()
   // computes in the last bits, so it belongs before the first request.
   void tune(const std::vector<View>& weights, std::int64_t rows, const Steps& steps);
-
-  std::vector<MatmulChoice> choices() const;  // measured, then those of heuristics in use
-  std::vector<std::string> warnings() const;  // what did not go as documented, for the log
-  std::int64_t rejected() const;              // algorithms that tune refused because of their bits
 
  private:
   struct Impl;

@@ -348,7 +348,6 @@ std::vector<TunedBucket> Tuner::tune_parts(double limit, const Step& step) {
         found = true;
         break;
       }
-      ++rejected_;
     }
     if (!found) return {};
   }
@@ -402,7 +401,6 @@ ShapeTuning Tuner::tune(const std::vector<View>& weights, const Step& step) {
   weights_ = weights;
   parts_ = 1;
   next_weight_ = 0;
-  rejected_ = 0;
   const View& first = weights_.front();
   const auto bytes = static_cast<std::int64_t>(bytes_of(DType::kBF16, first.rows, first.cols)) *
                      static_cast<std::int64_t>(weights_.size());
@@ -420,7 +418,6 @@ ShapeTuning Tuner::tune(const std::vector<View>& weights, const Step& step) {
   }
   const Alignment alignment = product(buckets_.front()).alignment;
   out.shape.alignment = {alignment.weight, alignment.x, alignment.out};
-  out.rejected = rejected_;
   return out;
 }
 

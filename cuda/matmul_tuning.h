@@ -26,8 +26,7 @@ namespace openjev::cuda {
 
 struct ShapeTuning {
   TunedShape shape;
-  std::int64_t rejected = 0;  // algorithms whose bits differed from the others'
-  std::string warning;        // empty: nothing to say
+  std::string warning;  // empty: nothing to say
 };
 
 // Owns the activations, outputs and scratch that measuring needs, on the device and pinned.
@@ -99,7 +98,6 @@ class Tuner {
   int parts_ = 1;
   std::size_t next_weight_ = 0;
   bool weights_fit_cache_ = false;
-  std::int64_t rejected_ = 0;
 };
 
 }  // namespace openjev::cuda

@@ -83,3 +83,15 @@ def test_seeded_weights_are_those_of_the_cpu(engines: Engines, tmp_path: Path) -
     one, cpu, other = score("cuda", 1), score("cpu", 1), score("cuda", 2)
     assert np.linalg.norm(one - cpu) <= 5e-2 * np.linalg.norm(cpu)
     assert np.linalg.norm(one - other) >= 0.5 * np.linalg.norm(one)
+
+
+def test_a_tuning_file_that_cannot_be_used_is_named_and_changes_nothing(
+    engines: Engines, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "measured.txt"
+    file.write_bytes(b"openjev-matmul-tuning 3\nkey \xff\x00\n")
+    engine = engines.fresh(tuning_file=str(file))
+    said = capfd.readouterr().err
+    assert f"openjev: matmul: tuning file ignored: {file}: it was written for 'key ??'" in said
+    sequence = [ids(3, 50)]
+    assert_same_bits(logits(engine, sequence), logits(engines.fresh(), sequence))

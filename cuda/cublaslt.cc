@@ -41,6 +41,11 @@ T config_of(const cublasLtMatmulAlgo_t& algorithm, cublasLtMatmulAlgoConfigAttri
   return value;
 }
 
+// Parts of K that the library makes itself.
+int split_of(const cublasLtMatmulAlgo_t& algorithm) {
+  return config_of<std::int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
+}
+
 std::uint32_t reduction_of(const cublasLtMatmulAlgo_t& algorithm) {
   return config_of<std::uint32_t>(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME);
 }
@@ -140,10 +145,6 @@ cublasLtMatmulAlgo_t algorithm_of(const AlgorithmWords& words) {
   cublasLtMatmulAlgo_t algorithm;
   std::memcpy(&algorithm, words.data(), sizeof algorithm);
   return algorithm;
-}
-
-int split_of(const cublasLtMatmulAlgo_t& algorithm) {
-  return config_of<std::int32_t>(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
 }
 
 std::string describe(const cublasLtMatmulAlgo_t& algorithm) {

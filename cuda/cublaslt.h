@@ -54,7 +54,6 @@ using AlgorithmWords = std::array<std::uint64_t, 8>;
 AlgorithmWords words_of(const cublasLtMatmulAlgo_t& algorithm);
 cublasLtMatmulAlgo_t algorithm_of(const AlgorithmWords& words);
 
-int split_of(const cublasLtMatmulAlgo_t& algorithm);  // parts of K that the library makes itself
 std::string describe(
     const cublasLtMatmulAlgo_t& algorithm);  // identifiers of its parts, for people
 

@@ -7,17 +7,15 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.native import build_program
+
 DEVICE_UNAVAILABLE = "3"  # its position in ErrorKind
 
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("architecture") / "architecture_test"
-    source = ROOT / "tests" / "gpu" / "architecture_test.cc"
-    command = ["g++", "-std=c++20", "-Wall", "-Werror", f"-I{ROOT}", f"-I{ROOT / 'cpp'}", source, "-o", made]
-    subprocess.run(command, check=True)
-    return made
+    return build_program(made, ["tests/gpu/architecture_test.cc"], ["-Wall", "-Werror"])
 
 
 def said_of(program: Path, major: int, minor: int) -> str:

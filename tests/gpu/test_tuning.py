@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.native import build_program
+
 MOST_MEASURED = 4096
 FORMAT = "openjev-matmul-tuning 3"
 KEYS = {
@@ -51,13 +52,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def program(folder: Path) -> Program:
-    made = folder / "tuning_test"
-    sources = [
-        ROOT / name for name in ("tests/gpu/tuning_test.cc", "cuda/tuning_file.cc", "cuda/matmul_workload.cc")
-    ]
-    flags = ["-std=c++20", "-Wall", "-Wextra", "-Werror"]
-    subprocess.run(["g++", *flags, f"-I{ROOT}", f"-I{ROOT / 'cpp'}", *sources, "-o", made], check=True)
-    return Program(made)
+    sources = ["tests/gpu/tuning_test.cc", "cuda/tuning_file.cc", "cuda/matmul_workload.cc"]
+    return Program(build_program(folder / "tuning_test", sources, ["-Wall", "-Wextra", "-Werror"]))
 
 
 def test_a_bucket_holds_its_rows_and_is_little_more(program: Program) -> None:
@@ -125,19 +121,18 @@ def tuning_files(draw: st.DrawFn, mode: str) -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
-@pytest.mark.parametrize("mode", ["invariant", "fast"])
-def test_what_was_written_is_read(program: Program, folder: Path, mode: str) -> None:
-    @settings(max_examples=60, deadline=None)
-    @given(tuning_files(mode))
-    def same(text: bytes) -> None:
-        reason, once = program.copy(text, folder, mode)
-        assert reason == "" and once is not None
-        assert program.copy(once, folder, mode) == ("", once)
-        assert len(once.splitlines()) == len(text.splitlines())
-        for ours, theirs in zip(once.splitlines(), text.splitlines(), strict=True):
-            assert fields(ours) == fields(theirs)
+@settings(max_examples=120, deadline=None)
+@given(st.data(), st.sampled_from(["invariant", "fast"]))
+def test_what_was_written_is_read(program: Program, folder: Path, data: st.DataObject, mode: str) -> None:
+    text = data.draw(tuning_files(mode))
+    reason, once = program.copy(text, folder, mode)
+    assert reason == "" and once is not None
+    assert program.copy(once, folder, mode) == ("", once)
+    assert values(once) == values(text)
 
-    same()
+
+def values(text: bytes) -> list[list[object]]:
+    return [fields(line) for line in text.splitlines()]
 
 
 def fields(line: bytes) -> list[object]:
@@ -148,30 +143,24 @@ def fields(line: bytes) -> list[object]:
     return [first, *(int(word) if first in (b"shape", b"end") else word for word in rest)]
 
 
-def test_a_file_that_is_cut_off_is_ignored(program: Program, folder: Path) -> None:
-    @settings(max_examples=150, deadline=None)
-    @given(tuning_files("invariant"), st.floats(0, 1, exclude_max=True))
-    def ignored(text: bytes, where: float) -> None:
-        reason, written = program.copy(text[: int(len(text) * where)], folder)
-        assert reason and written is None
-
-    ignored()
+@settings(max_examples=150, deadline=None)
+@given(tuning_files("invariant"), st.floats(0, 1, exclude_max=True))
+def test_a_file_that_is_cut_off_is_ignored(program: Program, folder: Path, text: bytes, where: float) -> None:
+    reason, written = program.copy(text[: int(len(text) * where)], folder)
+    assert reason and written is None
 
 
-def test_a_damaged_file_is_ignored_or_read_as_it_stands(program: Program, folder: Path) -> None:
-    @settings(max_examples=150, deadline=None)
-    @given(tuning_files("invariant"), st.data())
-    def survives(text: bytes, data: st.DataObject) -> None:
-        at = data.draw(st.integers(0, len(text) - 1))
-        damaged = text[:at] + bytes([data.draw(st.integers(0, 255))]) + text[at + 1 :]
-        reason, written = program.copy(damaged, folder)
-        assert (written is None) == bool(reason)
-        if written is not None:
-            assert [fields(line) for line in written.splitlines()] == [
-                fields(line) for line in damaged.splitlines()
-            ]
-
-    survives()
+@settings(max_examples=150, deadline=None)
+@given(tuning_files("invariant"), st.data())
+def test_a_damaged_file_is_ignored_or_read_as_it_stands(
+    program: Program, folder: Path, text: bytes, data: st.DataObject
+) -> None:
+    at = data.draw(st.integers(0, len(text) - 1))
+    damaged = text[:at] + bytes([data.draw(st.integers(0, 255))]) + text[at + 1 :]
+    reason, written = program.copy(damaged, folder)
+    assert (written is None) == bool(reason)
+    if written is not None:
+        assert values(written) == values(damaged)
 
 
 SHAPE = "shape 32 64 1 1 16 16 16 16"

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.native import build_program, compiler
+
 SOURCES = [
     "tests/io/fuzz_safetensors.cc",
     "cpp/io/bad_checkpoint.cc",
@@ -19,15 +18,7 @@ SOURCES = [
     "cpp/io/safetensors.cc",
     "cpp/io/safetensors_header.cc",
 ]
-FLAGS = ["-std=c++20", "-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
-
-
-def compiler() -> str:
-    found = shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")
-    assert found is not None, (
-        "the build of the package needs a C++ compiler, but neither c++ nor g++ is on PATH"
-    )
-    return found
+FLAGS = ["-O1", "-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
 
 
 def json_include() -> Path:
@@ -54,13 +45,8 @@ def sanitizers_missing(folder: Path) -> str:
 def test_mutated_files_are_read_or_refused_without_a_sanitizer_report(tmp_path: Path) -> None:
     if reason := sanitizers_missing(tmp_path):
         pytest.skip(reason)
-    program = tmp_path / "fuzz_safetensors"
-    includes = [f"-I{ROOT / 'cpp'}", "-isystem", str(json_include())]
-    sources = [ROOT / source for source in SOURCES]
-    build = subprocess.run(
-        [compiler(), *FLAGS, *includes, *sources, "-o", program], capture_output=True, text=True
-    )
-    assert build.returncode == 0, build.stderr
+    flags = [*FLAGS, "-isystem", str(json_include())]
+    program = build_program(tmp_path / "fuzz_safetensors", SOURCES, flags)
     run = subprocess.run([program, "1", "10000", tmp_path], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
     tally = re.fullmatch(r"10000 mutated files: (\d+) read, (\d+) refused\n", run.stdout)

@@ -31,14 +31,14 @@ async def crowd(service: Service, alone: list[bytes], draw: random.Random) -> No
     An open connection holds far more than what would be a leak, and how many a round leaves open is chance.
     """
     async with service.own_connections():
-        await everybody(service, alone, draw)
+        await ask_and_leave(service, alone, draw)
     scheduler = service.host.scheduler
     assert scheduler is not None
     assert (scheduler.waiting_requests, scheduler.waiting_tokens, scheduler.running_requests) == (0, 0, 0)
     service.engine.prompts.clear()
 
 
-async def everybody(service: Service, alone: list[bytes], draw: random.Random) -> None:
+async def ask_and_leave(service: Service, alone: list[bytes], draw: random.Random) -> None:
     service.engine.hold()
     order = draw.sample(range(CLIENTS), CLIENTS)
     tasks = {index: asyncio.ensure_future(service.post(request(index))) for index in order}

@@ -54,14 +54,13 @@ TuningKey key_of_this_system(const MatmulOptions& options) {
 
 // What is used for the rows of one bucket.
 struct Ready {
-  std::int64_t bucket;
   Alignment alignment;
   cublasLtMatmulAlgo_t algorithm;
 };
 
 struct Shape {
-  TunedShape tuned;  // no buckets: not measured
-  std::vector<Ready> ready;
+  TunedShape tuned;                                  // no buckets: not measured
+  std::map<std::int64_t, std::vector<Ready>> ready;  // by bucket
 };
 
 }  // namespace
@@ -99,6 +98,9 @@ struct Matmul::Impl {
   bool choose_measured(const Shape& shape, const Product& bucket, Ready& ready) const;
   void choose_heuristic(const Product& bucket, Ready& ready);
   bool measured(const ShapeId& id, std::int64_t rows) const;
+  void measure(const std::map<ShapeId, std::vector<View>>& groups, std::int64_t rows,
+               const Steps& steps);
+  void prepare(View weight);
   void save();
 
   MatmulOptions options;
@@ -128,16 +130,40 @@ void Matmul::Impl::launch(const Product& product, View x, View weight, View out,
 // so that it does not depend on which product came first. Whether the product accumulates is no
 // part of the question: the library cannot see it when it is asked.
 const Ready& Matmul::Impl::choose(Shape& shape, const Product& product) {
-  const std::int64_t bucket = row_bucket(product.rows);
-  for (const Ready& ready : shape.ready) {
-    if (ready.bucket == bucket && ready.alignment == product.alignment) return ready;
-  }
   Product asked = product;
-  asked.rows = bucket;
-  Ready ready{bucket, product.alignment, {}};
+  asked.rows = row_bucket(product.rows);
+  std::vector<Ready>& known = shape.ready[asked.rows];
+  for (const Ready& ready : known) {
+    if (ready.alignment == product.alignment) return ready;
+  }
+  Ready ready{product.alignment, {}};
   if (!choose_measured(shape, asked, ready)) choose_heuristic(asked, ready);
-  shape.ready.push_back(ready);
-  return shape.ready.back();
+  known.push_back(ready);
+  return known.back();
+}
+
+// Makes ready what was measured for the weight's shape, so that no request asks the library, and
+// launches each of its algorithms once: a kernel is loaded by its first launch.
+void Matmul::Impl::prepare(View weight) {
+  Shape& shape = shapes[{weight.rows, weight.cols}];
+  const int count = parts({weight.rows, weight.cols});
+  const DeviceMemoryBlock x_row = allocate_device(static_cast<std::size_t>(weight.cols) * 2);
+  const DeviceMemoryBlock out_row = allocate_device(static_cast<std::size_t>(weight.rows) * 2);
+  check_cuda(cudaMemsetAsync(x_row.data(), 0, x_row.bytes(), library.stream()), "clear a row");
+  const View x = View::contiguous(x_row.data(), DType::kBF16, 1, weight.cols);
+  const View out = count > 1 ? library.parts_view(count, 1, weight.rows)
+                             : View::contiguous(out_row.data(), DType::kBF16, 1, weight.rows);
+  const Product row = product_of(x, weight, out, count);
+  std::set<AlgorithmWords> launched;
+  for (const TunedBucket& bucket : shape.tuned.buckets) {
+    Product product = row;
+    product.rows = bucket.rows;
+    const cublasLtMatmulAlgo_t algorithm = choose(shape, product).algorithm;
+    if (!launched.insert(words_of(algorithm)).second || !library.usable(row, algorithm)) continue;
+    check_cublas(library.launch(row, algorithm, x.data, weight.data, out.data, false),
+                 row.text() + " by " + describe(algorithm));
+  }
+  check_cuda(cudaStreamSynchronize(library.stream()), "load matmul kernels");
 }
 
 bool Matmul::Impl::choose_measured(const Shape& shape, const Product& bucket, Ready& ready) const {
@@ -178,6 +204,37 @@ void Matmul::Impl::choose_heuristic(const Product& bucket, Ready& ready) {
   std::erase_if(found, refused);
   if (found.empty()) fail(ErrorKind::kInternal, "cublasLt: no algorithm for ", bucket.text());
   ready.algorithm = found.front();
+}
+
+void Matmul::Impl::measure(const std::map<ShapeId, std::vector<View>>& groups, std::int64_t rows,
+                           const Steps& steps) {
+  std::int64_t max_n = 0, max_k = 0;
+  for (const auto& [id, views] : groups) {
+    max_n = std::max(max_n, id.first);
+    max_k = std::max(max_k, id.second);
+  }
+  Tuner tuner(library, options.invariant, options.parts, rows, max_n, max_k);
+  const std::int64_t total = tuner.most_steps() * static_cast<std::int64_t>(groups.size());
+  std::int64_t shapes_done = 0;
+  for (const auto& [id, views] : groups) {
+    const std::string name =
+        "matmul [" + std::to_string(id.first) + ", " + std::to_string(id.second) + "]";
+    std::int64_t done = shapes_done * tuner.most_steps();
+    ShapeTuning result = tuner.tune(views, [&](std::int64_t count, int parts) {
+      if (steps) {
+        steps(done, total,
+              name + ", " + std::to_string(count) + " rows" +
+                  (parts > 1 ? ", K in " + std::to_string(parts) + " parts" : ""));
+      }
+      ++done;
+    });
+    if (!result.warning.empty()) warn_once(name + ": " + result.warning);
+    Shape& shape = shapes[id];
+    shape.ready.clear();
+    shape.tuned = std::move(result.shape);
+    ++shapes_done;
+  }
+  if (steps) steps(total, total, "matmul");
 }
 
 bool Matmul::Impl::measured(const ShapeId& id, std::int64_t rows) const {
@@ -248,41 +305,19 @@ View Matmul::run_parts(View x, View weight) {
 }
 
 void Matmul::tune(const std::vector<View>& weights, std::int64_t rows, const Steps& steps) {
-  std::map<ShapeId, std::vector<View>> groups;
+  if (rows <= 0) return;
+  std::map<ShapeId, std::vector<View>> all, unknown;
   for (const View& weight : weights) {
     const ShapeId id{weight.rows, weight.cols};
-    if (!weight.empty() && !impl_->measured(id, rows)) groups[id].push_back(weight);
+    if (weight.empty()) continue;
+    all[id].push_back(weight);
+    if (!impl_->measured(id, rows)) unknown[id].push_back(weight);
   }
-  if (groups.empty() || rows <= 0) return;
-
-  std::int64_t max_n = 0, max_k = 0;
-  for (const auto& [id, views] : groups) {
-    max_n = std::max(max_n, id.first);
-    max_k = std::max(max_k, id.second);
+  if (!unknown.empty()) {
+    impl_->measure(unknown, rows, steps);
+    impl_->save();
   }
-  Tuner tuner(impl_->library, impl_->options.invariant, impl_->options.parts, rows, max_n, max_k);
-  const std::int64_t total = tuner.most_steps() * static_cast<std::int64_t>(groups.size());
-  std::int64_t shapes_done = 0;
-  for (const auto& [id, views] : groups) {
-    const std::string name =
-        "matmul [" + std::to_string(id.first) + ", " + std::to_string(id.second) + "]";
-    std::int64_t done = shapes_done * tuner.most_steps();
-    ShapeTuning result = tuner.tune(views, [&](std::int64_t count, int parts) {
-      if (steps) {
-        steps(done, total,
-              name + ", " + std::to_string(count) + " rows" +
-                  (parts > 1 ? ", K in " + std::to_string(parts) + " parts" : ""));
-      }
-      ++done;
-    });
-    if (!result.warning.empty()) impl_->warn_once(name + ": " + result.warning);
-    Shape& shape = impl_->shapes[id];
-    shape.ready.clear();
-    shape.tuned = std::move(result.shape);
-    ++shapes_done;
-  }
-  if (steps) steps(total, total, "matmul");
-  impl_->save();
+  for (const auto& [id, views] : all) impl_->prepare(views.front());
 }
 
 }  // namespace openjev::cuda

@@ -59,8 +59,9 @@ class Matmul {
 
   // Measures algorithms for weights of these shapes (several views of one shape are used in turn,
   // so that none is warm in L2) for row buckets up to `rows`, and writes the tuning file. Shapes
-  // that the file already has are not measured again. Waits for the stream; may change what run()
-  // computes in the last bits, so it belongs before the first request.
+  // that the file already has are not measured again. Then loads the kernels of all that is known
+  // about these shapes. Waits for the stream; may change what run() computes in the last bits, so
+  // it belongs before the first request.
   void tune(const std::vector<View>& weights, std::int64_t rows, const Steps& steps);
 
  private:

@@ -1,16 +1,15 @@
 // Measures which algorithm is best for a weight shape and in how many parts its K is to be cut, and
 // checks on this GPU that the algorithms chosen give the same bits.
 //
-// Time: launches back to back over weights that are not in the L2 cache, two for every candidate;
-// then, for the first ones of the library's and the quickest, long enough for the clock to sink to
-// what the power limit allows in steady use: which algorithm wins depends on it. Parts: those with
-// the least time over a workload in mind, all numbers of rows together. Bits: one algorithm's
-// output for the largest bucket is the reference; what another one computes for fewer rows has to
-// equal it row by row, or it is not used. Outputs are compared with and without accumulation;
-// parts, to which nothing is ever accumulated, in float32.
+// Time: candidates are compared at one clock; those that the result leaves in doubt are then
+// measured long enough for the clock to sink to what the power limit allows in steady use: which
+// algorithm wins depends on it. The library's own order was made for the very rows that it is asked
+// about, so many rows have a bucket for each height of a tile, and there its first choice counts
+// unless it is clearly beaten. Parts: those with the least time over a workload in mind, all
+// numbers of rows together. Bits: one algorithm's output for the largest bucket is the reference;
+// what another one computes for fewer rows has to equal it row by row, or it is not used.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -19,7 +18,8 @@
 
 #include "core/tensor.h"
 #include "cuda/cublaslt.h"
-#include "cuda/raii.h"
+#include "cuda/matmul_bits.h"
+#include "cuda/matmul_trial.h"
 #include "cuda/tuning_file.h"
 
 namespace openjev::cuda {
@@ -29,7 +29,6 @@ struct ShapeTuning {
   std::string warning;  // empty: nothing to say
 };
 
-// Owns the activations, outputs and scratch that measuring needs, on the device and pinned.
 class Tuner {
  public:
   // Rows, parts of K that are about to be measured.
@@ -51,30 +50,11 @@ class Tuner {
     cublasLtMatmulAlgo_t algorithm;
     double microseconds;
   };
-  // The output that every algorithm of one number of parts must reproduce: [parts][rows, n].
-  struct Reference {
-    std::int64_t rows;
-    std::vector<std::byte> plain, accumulated;
-  };
 
-  View output(std::int64_t rows, int parts) const;
-  Product product(std::int64_t rows, int parts) const;
-  Product product(std::int64_t rows) const { return product(rows, parts_); }
-  std::optional<double> measure(const Product& sizes, const cublasLtMatmulAlgo_t& algorithm,
-                                int launches);
-  std::optional<double> measure_in_use(const Product& sizes, const Ranked& candidate);
-  std::vector<Ranked> rank(std::int64_t rows, const std::vector<cublasLtMatmulAlgo_t>& algorithms);
-  double measure_first(std::int64_t rows);
-
+  std::vector<Ranked> rank(std::int64_t rows, std::vector<cublasLtMatmulAlgo_t> algorithms);
+  bool same_bits(std::int64_t bucket, const cublasLtMatmulAlgo_t& algorithm);
+  std::vector<cublasLtMatmulAlgo_t> sequential(std::int64_t rows) const;
   std::optional<cublasLtMatmulAlgo_t> reference_algorithm(std::int64_t rows);
-  std::optional<Reference> compute(std::int64_t rows, const cublasLtMatmulAlgo_t& algorithm);
-  bool launch_for_bits(std::int64_t rows, const cublasLtMatmulAlgo_t& algorithm, bool accumulate);
-  bool output_equals(std::int64_t rows, std::int64_t expected_rows,
-                     const std::vector<std::byte>& expected);
-  bool same_bits(std::int64_t bucket, const cublasLtMatmulAlgo_t& algorithm,
-                 const Reference& reference);
-  template <class Use>
-  bool each_output_chunk(std::int64_t rows, const Use& use);
 
   std::vector<int> candidate_parts() const;
   std::vector<std::int64_t> buckets_of_parts() const;
@@ -85,19 +65,11 @@ class Tuner {
   std::vector<TunedBucket> tune_fixed();
   void tune_invariant(ShapeTuning& out, const Step& step);
 
-  const CublasLt& library_;
   bool invariant_;
   int forced_parts_;
   std::vector<std::int64_t> buckets_;
-  DeviceMemoryBlock x_, out_, flush_;
-  PinnedMemoryBlock host_;
-  std::vector<Event> events_;
-
-  // The shape being measured, and in how many parts.
-  std::vector<View> weights_;
-  int parts_ = 1;
-  std::size_t next_weight_ = 0;
-  bool weights_fit_cache_ = false;
+  MatmulTrial trial_;
+  MatmulBits bits_;
 };
 
 }  // namespace openjev::cuda

@@ -9,21 +9,21 @@ namespace {
 struct Range {
   std::int64_t last, step;
 };
-constexpr Range kRanges[] = {{256, 16}, {512, 32}, {1024, 64}, {4096, 128}};
+constexpr Range kRanges[] = {{kFewRows, 16}, {kMostMeasuredRows, 8}};
 constexpr std::int64_t kLargestStep = 1024;
 
 // Reading back what a product left: from L2 where it is surely still there, else from memory.
 constexpr double kL2Bytes = 40e6;
 constexpr double kL2BytesPerUs = 8e6, kMemoryBytesPerUs = 4e6;
 
-// How much the time for one bucket counts, more of which lie in the later ranges than in the first.
-// The workload in mind has many prompts of about 100 tokens, some of 200 to 1000 and few of 2000 to
-// 4000.
-double share_of_workload(std::int64_t rows) {
-  if (rows <= 64) return 1;
-  if (rows <= 128) return 6;
-  if (rows <= 512) return 1.5;
-  return rows <= 1280 ? 0.4 : 0.2;
+// Requests with so many rows, relative to each other. The workload in mind has many prompts of
+// about 100 tokens, some of 200 to 1000 and few of 2000 to 4000.
+double requests_at(std::int64_t rows) {
+  if (rows <= 64) return 40;
+  if (rows <= 128) return 240;
+  if (rows <= 256) return 60;
+  if (rows <= 512) return 30;
+  return rows <= 1280 ? 4 : 1;
 }
 
 // Microseconds of the products of `rows` rows, in slabs where there are more than measured.
@@ -58,14 +58,16 @@ std::int64_t measured_bucket(std::int64_t rows) {
 
 double workload_time(const std::vector<TunedBucket>& tuned, std::span<const std::int64_t> rows,
                      std::int64_t most_rows, std::int64_t n, int parts) {
-  double time = 0, shares = 0;
+  double time = 0, requests = 0;
+  std::int64_t before = 0;
   for (const std::int64_t count : rows) {
     if (count > most_rows) break;
-    const double share = share_of_workload(count);
+    const double share = requests_at(count) * static_cast<double>(count - before);
     time += share * (time_for(count, tuned) + time_to_read(count, n, parts));
-    shares += share;
+    requests += share;
+    before = count;
   }
-  return time / shares;
+  return time / requests;
 }
 
 }  // namespace openjev::cuda

@@ -14,7 +14,7 @@
 namespace openjev::cuda {
 namespace {
 
-constexpr std::string_view kFormat = "openjev-matmul-tuning 3";
+constexpr std::string_view kFormat = "openjev-matmul-tuning 4";
 constexpr std::uintmax_t kMaxBytes = 4u << 20;
 constexpr std::int64_t kMaxSize = std::int64_t{1} << 31;
 constexpr int kMaxParts = 1024;
@@ -76,7 +76,7 @@ bool parse_shape(Line line, TunedShape& shape) {
 
 bool parse_bucket(Line line, TunedBucket& bucket) {
   const bool read = line.word("bucket") && line.number<std::int64_t>(bucket.rows, 1, kMaxSize) &&
-                    line.time(bucket.microseconds) && line.time(bucket.first_microseconds);
+                    line.time(bucket.microseconds);
   if (!read) return false;
   for (std::uint64_t& word : bucket.algorithm) {
     if (!line.number<std::uint64_t>(word, 0, UINT64_MAX, 16)) return false;
@@ -156,8 +156,6 @@ void write_shape(std::ostream& out, const TunedShape& shape) {
   for (const TunedBucket& bucket : shape.buckets) {
     out << "bucket " << bucket.rows << ' ';
     write_number(out, bucket.microseconds);
-    out << ' ';
-    write_number(out, bucket.first_microseconds);
     out << std::hex;
     for (const std::uint64_t word : bucket.algorithm) out << ' ' << word;
     out << std::dec << '\n';

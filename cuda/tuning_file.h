@@ -2,10 +2,10 @@
 // that is missing, from other hardware or software, or damaged is ignored with a reason, never an
 // error.
 //
-//   openjev-matmul-tuning 3
+//   openjev-matmul-tuning 4
 //   key <GPU> | driver <version> | cublasLt <version> | <mode> | workspace <bytes>
 //   shape <n> <k> <parts> <verified> <rows> <alignment of weight> <of x> <of out>
-//   bucket <rows> <microseconds> <microseconds of the first heuristic> <8 hexadecimal words>
+//   bucket <rows> <microseconds> <8 hexadecimal words>
 //   ...
 //   end <shapes>
 #pragma once
@@ -35,7 +35,6 @@ struct TuningKey {
 struct TunedBucket {
   std::int64_t rows = 0;
   double microseconds = 0;
-  double first_microseconds = 0;  // of the library's first heuristic; 0: not measured
   std::array<std::uint64_t, 8> algorithm{};
 
   friend bool operator==(const TunedBucket&, const TunedBucket&) = default;

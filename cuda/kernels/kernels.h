@@ -43,6 +43,10 @@ void fill_random(View out, std::uint64_t seed, float scale, cudaStream_t stream)
 void narrow(const float* in, std::uint16_t* out, std::int64_t count, cudaStream_t stream);
 void widen(const std::uint16_t* in, float* out, std::int64_t count, cudaStream_t stream);
 
+// *differ = 1 where the arrays do not hold the same bits. `bytes` is even, the arrays aligned to 2.
+void mark_difference(const void* a, const void* b, std::size_t bytes, std::uint32_t* differ,
+                     cudaStream_t stream);
+
 // Asks for the shared memory that the kernels above need; once, before the first launch.
 void prepare_delta_rule();
 void prepare_attention();

@@ -89,7 +89,7 @@ def test_a_tuning_file_that_cannot_be_used_is_named_and_changes_nothing(
     engines: Engines, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "measured.txt"
-    file.write_bytes(b"openjev-matmul-tuning 3\nkey \xff\x00\n")
+    file.write_bytes(b"openjev-matmul-tuning 4\nkey \xff\x00\n")
     engine = engines.fresh(tuning_file=str(file))
     said = capfd.readouterr().err
     assert f"openjev: matmul: tuning file ignored: {file}: it was written for 'key ??'" in said

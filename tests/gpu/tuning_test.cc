@@ -33,7 +33,7 @@ int cost(char** words) {
   const long long most = std::atoll(words[1]);
   std::vector<TunedBucket> tuned;
   for (words += 2; std::string_view(*words) != "of"; words += 2)
-    tuned.push_back({std::atoll(words[0]), std::atof(words[1]), 0, {}});
+    tuned.push_back({std::atoll(words[0]), std::atof(words[1]), {}});
   std::vector<std::int64_t> rows;
   while (*++words != nullptr) rows.push_back(std::atoll(*words));
   std::printf("%.9g\n", workload_time(tuned, rows, most, 1000, parts));

@@ -91,6 +91,7 @@ def compare(shape: str, lengths: list[int], seed: int, folder: Path) -> list[dic
             [probability(score) for score in found]
             for found in (scores, (theirs @ head).tolist(), (want @ head).tolist())
         ]
+        flipped = [triple for triple in zip(*chances, strict=True) if (triple[0] > 0.5) != (triple[1] > 0.5)]
         rows.append(
             {
                 "shape": shape,
@@ -102,7 +103,8 @@ def compare(shape: str, lengths: list[int], seed: int, folder: Path) -> list[dic
                 "difference": max(abs(a - b) for a, b in zip(chances[0], chances[1], strict=True)),
                 "own": max(abs(a - b) for a, b in zip(chances[1], chances[2], strict=True)),
                 "exact": max(abs(a - b) for a, b in zip(chances[0], chances[2], strict=True)),
-                "flips": sum((a > 0.5) != (b > 0.5) for a, b in zip(chances[0], chances[1], strict=True)),
+                "flips": len(flipped),
+                "flipped": flipped,
             }
         )
     return rows
@@ -144,6 +146,8 @@ def main() -> int:
                 f"| {shape} | {row['tokens']} | {row['prompts']} | {figures} | {chances} | {verdict} |",
                 flush=True,
             )
+            for ours, bf16, exact in row["flipped"]:
+                print(f"flip: ours {ours:.4f}, bf16 {bf16:.4f}, fp32 {exact:.4f}", flush=True)
         record += rows
         gc.collect()
         torch.cuda.empty_cache()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,18 @@ Batch = Sequence[Ids]
 MODEL = SeededModel("gpu", 20260104, config(512, 1024, 8, (4, 2, 256), (2, 6, 128, 128), (11, 11, 10)))
 
 needs_cuda = pytest.mark.skipif(bool(why_no_cuda()), reason=f"cuda: {why_no_cuda()}")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run_program(name: str) -> subprocess.CompletedProcess[str]:
+    """Runs a program of cuda/CMakeLists.txt that checks itself and has to succeed; skips where none is built."""
+    programs = sorted(ROOT.glob(f"build/*/cuda/{name}"))
+    if not programs:
+        pytest.skip(f"no build folder holds {name}")
+    done = subprocess.run([programs[-1]], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
 
 
 class Engines:

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run_program(name: str) -> subprocess.CompletedProcess[str]:
-    """Runs a program of cuda/CMakeLists.txt that checks itself and has to succeed; skips where none is built."""
+    """Runs a program of cuda/CMakeLists.txt, which has to succeed; skips where none was built."""
     programs = sorted(ROOT.glob(f"build/*/cuda/{name}"))
     if not programs:
         pytest.skip(f"no build folder holds {name}")

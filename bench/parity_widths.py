@@ -146,11 +146,14 @@ def main() -> int:
                 f"| {shape} | {row['tokens']} | {row['prompts']} | {figures} | {chances} | {verdict} |",
                 flush=True,
             )
-            for ours, bf16, exact in row["flipped"]:
-                print(f"flip: ours {ours:.4f}, bf16 {bf16:.4f}, fp32 {exact:.4f}", flush=True)
         record += rows
         gc.collect()
         torch.cuda.empty_cache()
+    for row in record:
+        for ours, bf16, exact in row["flipped"]:
+            print(
+                f"flip: {row['shape']}, {row['tokens']} tokens: {ours:.4f}, bf16 {bf16:.4f}, fp32 {exact:.4f}"
+            )
     if args.json:
         args.json.write_text(json.dumps({"versions": reference.versions(), "rows": record}, indent=1))
     return 0 if all(row["within"] for row in record) else 1

@@ -131,7 +131,7 @@ void Matmul::Impl::launch(const Product& product, View x, View weight, View out,
 // part of the question: the library cannot see it when it is asked.
 const Ready& Matmul::Impl::choose(Shape& shape, const Product& product) {
   Product asked = product;
-  asked.rows = row_bucket(product.rows);
+  asked.rows = matmul_bucket(product.rows);
   std::vector<Ready>& known = shape.ready[asked.rows];
   for (const Ready& ready : known) {
     if (ready.alignment == product.alignment) return ready;

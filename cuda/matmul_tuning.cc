@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 
-#include "cuda/check.h"
 #include "cuda/matmul_workload.h"
 
 namespace openjev::cuda {
@@ -16,7 +15,7 @@ constexpr int kCandidates = 32;
 constexpr std::size_t kCandidatesOfMany = 4;  // beyond kFewRows
 // Compared at one clock. Steady use makes up for some of a difference.
 constexpr double kHopeless = 1.5;   // times the quickest: not measured in steady use
-constexpr double kDoubtful = 1.08;  // beyond kFewRows: the library's first choice, to be doubted
+constexpr double kDoubtful = 1.08;  // times the quickest: the library's first beyond kFewRows
 constexpr double kClearly = 0.01;   // of the time in use
 
 // More parts are measured for more rows only where they win at few, and kept only where they win
@@ -26,7 +25,7 @@ constexpr double kWorthwhile = 0.99;  // of the time
 std::vector<std::int64_t> buckets_up_to(std::int64_t rows) {
   std::vector<std::int64_t> buckets;
   for (std::int64_t bucket = 0; bucket < measured_bucket(rows);)
-    buckets.push_back(bucket = row_bucket(bucket + 1));
+    buckets.push_back(bucket = matmul_bucket(bucket + 1));
   return buckets;
 }
 
@@ -169,7 +168,7 @@ std::vector<TunedBucket> Tuner::tune_parts(double limit, const Step& step) {
 
   std::vector<TunedBucket> tuned;
   for (const std::int64_t rows : buckets) {
-    if (rows == row_bucket(kFewRows + 1) && time_of(tuned, kFewRows) >= limit) return {};
+    if (rows == matmul_bucket(kFewRows + 1) && time_of(tuned, kFewRows) >= limit) return {};
     step(rows, trial_.parts());
     const std::vector<Ranked> ranked = rank(rows, sequential(rows));
     const auto same = std::find_if(ranked.begin(), ranked.end(),

@@ -1,16 +1,9 @@
 #include "cuda/matmul_workload.h"
 
 #include <algorithm>
-#include <iterator>
 
 namespace openjev::cuda {
 namespace {
-
-struct Range {
-  std::int64_t last, step;
-};
-constexpr Range kRanges[] = {{kFewRows, 16}, {kMostMeasuredRows, 8}};
-constexpr std::int64_t kLargestStep = 1024;
 
 // Reading back what a product left: from L2 where it is surely still there, else from memory.
 constexpr double kL2Bytes = 40e6;
@@ -45,15 +38,13 @@ double time_to_read(std::int64_t rows, std::int64_t n, int parts) {
 
 }  // namespace
 
-std::int64_t row_bucket(std::int64_t rows) {
-  const auto* range = std::find_if(std::begin(kRanges), std::end(kRanges),
-                                   [rows](const Range& r) { return rows <= r.last; });
-  const std::int64_t step = range == std::end(kRanges) ? kLargestStep : range->step;
+std::int64_t matmul_bucket(std::int64_t rows) {
+  const std::int64_t step = rows <= kFewRows ? 16 : rows <= kMostMeasuredRows ? 8 : 1024;
   return (rows + step - 1) / step * step;
 }
 
 std::int64_t measured_bucket(std::int64_t rows) {
-  return std::min(row_bucket(rows), kMostMeasuredRows);
+  return std::min(matmul_bucket(rows), kMostMeasuredRows);
 }
 
 double workload_time(const std::vector<TunedBucket>& tuned, std::span<const std::int64_t> rows,

@@ -13,14 +13,14 @@ namespace openjev::cuda {
 // Products of up to so many rows have algorithms that were measured for their bucket.
 inline constexpr std::int64_t kMostMeasuredRows = 4096;
 
-// Up to so many, requests come in few numbers of rows (passes are recorded for multiples of 16),
-// and beyond it the tiles of a product are more than the multiprocessors.
+// Up to so many, passes of single prompts have multiples of 16 rows (kMostBucketRows of
+// plan_upload.h); beyond it any number.
 inline constexpr std::int64_t kFewRows = 256;
 
 // The bucket that `rows` (1 or more) fall in: itself or somewhat more, named by its last row.
 // Beyond kFewRows a bucket is what no algorithm can tell apart, 8 rows: the rows of its tiles are
 // multiples of 8, and which of them wins changes with how well they divide the rows.
-std::int64_t row_bucket(std::int64_t rows);
+std::int64_t matmul_bucket(std::int64_t rows);
 
 // The bucket whose measurements count for `rows`.
 std::int64_t measured_bucket(std::int64_t rows);

@@ -22,7 +22,7 @@ namespace {
 int buckets(char** words) {
   for (; *words != nullptr; ++words) {
     const long long rows = std::atoll(*words);
-    std::printf("%lld %lld\n", static_cast<long long>(row_bucket(rows)),
+    std::printf("%lld %lld\n", static_cast<long long>(matmul_bucket(rows)),
                 static_cast<long long>(measured_bucket(rows)));
   }
   return 0;
